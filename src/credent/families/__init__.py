@@ -1,0 +1,9 @@
+"""q(w): what a posterior over the weights can look like."""
+
+from credent.families.dirac import Dirac
+from credent.families.draws import Draws
+from credent.families.gaussian import Gaussian
+from credent.families.posterior import Posterior, Variational
+from credent.families.radial import Radial
+
+__all__ = ["Dirac", "Draws", "Gaussian", "Posterior", "Radial", "Variational"]

@@ -1,0 +1,110 @@
+"""A posterior that is a set of draws, in memory or streamed from disk.
+
+    q(w) = (1/n) sum_i delta(w - w_i)
+
+On disk every draw is a safetensors file of its own, written whole or not at all, so a chain that is cut short keeps
+each finished draw. Reading is memory-mapped: a thousand draws of a large network cost the memory of one.
+
+>>> q = Draws([{"w": torch.tensor([0.0])}, {"w": torch.tensor([2.0])}])
+>>> q.mean()["w"], q.stddev()["w"]
+(tensor([1.]), tensor([1.]))
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from credent.errors import CheckpointError, InputError
+from credent.families.posterior import Posterior
+from credent.files import write_atomically
+from credent.network import Params
+
+
+class Draws(Posterior):
+    """An equally weighted set of weights; iterate it, index it, or hand it to `predict`."""
+
+    def __init__(self, draws: "Sequence[Params] | DrawFiles") -> None:
+        if len(draws) == 0:
+            raise InputError("a posterior of draws needs at least one; let the chain run longer or thin it less.")
+        self._draws = draws
+
+    def __len__(self) -> int:
+        return len(self._draws)
+
+    def __getitem__(self, index: int) -> Params:
+        return self._draws[index]
+
+    def mean(self) -> Params:
+        """Mean over the draws, in one pass."""
+        return self._moments()[0]
+
+    def stddev(self) -> Params:
+        """Standard deviation over the draws (of the set itself, so divided by n)."""
+        return {k: v.sqrt() for k, v in self._moments()[1].items()}
+
+    def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
+        """All draws in order; with n, that many of them: evenly spaced, or with a seed chosen at random."""
+        count = len(self)
+        if n is None or n >= count:
+            chosen = list(range(count))
+        elif seed is None:
+            chosen = [i * count // n for i in range(n)]
+        else:
+            chosen = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:n].sort().values.tolist()
+        for index in chosen:
+            yield self._draws[index]
+
+    def _moments(self) -> tuple[Params, Params]:
+        mean: Params = {}
+        square: Params = {}
+        for i, params in enumerate(self._draws, 1):
+            for k, w in params.items():
+                if i == 1:
+                    mean[k], square[k] = w.clone(), torch.zeros_like(w)
+                    continue
+                delta = w - mean[k]
+                mean[k] += delta / i
+                square[k] += delta * (w - mean[k])
+        return mean, {k: v / len(self) for k, v in square.items()}
+
+
+class DrawFiles(Sequence[Params]):
+    """Draws in a directory, one memory-mapped file each, in the order in which they were added."""
+
+    _NAME = re.compile(r"(\d{8})\.safetensors")
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+
+    def _files(self) -> list[Path]:
+        return sorted(p for p in self.directory.glob("*.safetensors") if self._NAME.fullmatch(p.name))
+
+    def __len__(self) -> int:
+        return len(self._files())
+
+    def __getitem__(self, index: int) -> Params:  # type: ignore[override]
+        path = self._files()[index]
+        try:
+            with safe_open(path, framework="pt") as file:
+                return {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118  (not a dict)
+        except Exception as error:
+            raise CheckpointError(
+                f"{path} is not a whole draw ({error}); delete it to go on with the others."
+            ) from error
+
+    def append(self, params: Params) -> None:
+        """Add one draw; it is there whole or not at all."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        tensors: dict[str, Tensor] = {k: w.detach().cpu().contiguous().clone() for k, w in params.items()}
+        write_atomically(self.directory / f"{len(self):08d}.safetensors", lambda path: save_file(tensors, path))
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` draws: those that a checkpoint knows of."""
+        for path in self._files()[count:]:
+            path.unlink()

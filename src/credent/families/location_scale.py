@@ -1,0 +1,83 @@
+"""Families of the form w = mu + sigma * e, with noise e of a fixed law.
+
+mu are the network's own parameters; sigma is one vector (P,). With g = dL/dw the gradient of the means is g itself and
+that of sigma is g * e, so sampling needs no graph: `_Sample` writes the weights once and returns both in one pass.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from credent.families.posterior import Variational
+from credent.families.scales import Scales
+from credent.layout import Layout
+from credent.network import Params
+from credent.noise import Noise
+
+
+class LocationScale(Variational):
+    """q(w) on a network, by its scales and the law of its noise."""
+
+    def __init__(self, layout: Layout, initial: dict[str, float]) -> None:
+        super().__init__()
+        self.layout = layout
+        self.scales = Scales(layout, initial)
+        self.noise = Noise()
+
+    def cached(self) -> AbstractContextManager[None]:
+        """Within: sigma is computed once."""
+        return self.scales.cached()
+
+    @abstractmethod
+    def standard(self, noise: Noise, like: Tensor) -> Tensor:
+        """Noise e for all weights, a vector (P,)."""
+
+    def mean(self) -> Params:
+        """Mu by name."""
+        return {k: p.detach() for k, p in self.layout.params().items()}
+
+    @torch.no_grad()
+    def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
+        """N independent draws (default 1)."""
+        noise = self.noise if seed is None else Noise(seed)
+        sigma, means = self.scales(), self.layout.params()
+        for _ in range(1 if n is None else n):
+            flat = self.layout.flatten(means)
+            yield self.layout.unflatten(flat.addcmul_(sigma, self.standard(noise, sigma)))
+
+    def rsample(self) -> Params:
+        """One draw, differentiable in mu and sigma."""
+        sigma, means = self.scales(), self.layout.params()
+        e = self.standard(self.noise, sigma.detach())
+        views = _Sample.apply(self.layout, sigma, e, *means.values())  # type: ignore[no-untyped-call]
+        return dict(zip(means, views, strict=True))
+
+    def _residuals(self, params: Params, detached: bool) -> tuple[Params, Tensor]:
+        """E = (w - mu) / sigma by name, and sum log sigma."""
+        sigma, means = self.scales(), self.layout.params()
+        if detached:
+            sigma, means = sigma.detach(), self.mean()
+        scale = self.layout.views(sigma)
+        return {k: (params[k] - means[k]) / scale[k] for k in means}, sigma.log().sum()
+
+
+class _Sample(torch.autograd.Function):
+    """w = mu + sigma * e with its gradients in closed form."""
+
+    @staticmethod
+    def forward(ctx: Any, layout: Layout, sigma: Tensor, e: Tensor, *means: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        ctx.layout = layout
+        ctx.save_for_backward(e)
+        flat = layout.flatten(dict(zip(layout.names, means, strict=True)))
+        return tuple(layout.unflatten(flat.addcmul_(sigma, e)).values())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (e,) = ctx.saved_tensors
+        flat: Tensor = ctx.layout.flatten(dict(zip(ctx.layout.names, grads, strict=True)))
+        return None, flat.mul_(e), None, *grads

@@ -1,0 +1,42 @@
+"""Writing files so that a reader, or a machine that loses power, sees the old content or the new, never a part.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     path = Path(folder) / "a.txt"
+...     write_atomically(path, lambda p: p.write_text("whole") and None)
+...     path.read_text(), sorted(p.name for p in Path(folder).iterdir())
+('whole', ['a.txt'])
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from credent.errors import CredentError
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary neighbour of `path`, force it to disk, then put it in the place of `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, SafetensorError, RuntimeError) as error:  # the last two: a full disk, as their writers say it
+        temporary.unlink(missing_ok=True)
+        raise CredentError(
+            f"cannot write {path}: {error}. What was there before is untouched;"
+            " free some space or choose another directory, and go on from the last checkpoint."
+        ) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the rename itself reaches the disk
+    finally:
+        os.close(directory)

@@ -1,0 +1,176 @@
+"""The random parameters of a network: which they are, what each does in its layer, and one vector under them all.
+
+`Layout(module)` takes every trainable parameter; `random=` takes name patterns or a predicate, so that a Bayesian last
+layer costs one argument. A tied weight is one parameter with several names, drawn once.
+
+Shapes: `Params` map the names of `module.named_parameters()` to tensors of the parameters' shapes; `flatten` lays them
+into one vector of P numbers, in the memory order that the parameters had when the layout was made.
+
+>>> layout = Layout(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), random="2.*")
+>>> layout.names, layout.num_params
+(('2.weight', '2.bias'), 4)
+>>> layout.roles["2.weight"]
+Role(kind='weight', fan_in=3, fan_out=1)
+"""
+
+import difflib
+import fnmatch
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from credent.errors import InputError
+from credent.network import Owners, Params, owners
+
+Random = str | Iterable[str] | Callable[[str, nn.Parameter], bool] | None
+"""Which parameters are random: name patterns (`"head.*"`), a predicate, or None for every trainable one."""
+
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a parameter does in its layer: the fans set a weight's natural scale; a norm layer's gain rests at one."""
+
+    kind: Literal["weight", "bias", "gain"]
+    fan_in: int = 1
+    fan_out: int = 1
+
+    @property
+    def natural_scale(self) -> float:
+        """The spread that keeps a layer's outputs of order one: 1/sqrt(fan_in) for weights, 1 for the rest."""
+        return 1 / math.sqrt(self.fan_in)
+
+
+@dataclass(frozen=True)
+class DiagonalGaussian:
+    """Independent Gaussians, one mean and one standard deviation for each parameter tensor."""
+
+    loc: Mapping[str, float]
+    scale: Mapping[str, float]
+
+
+class Layout:
+    """The random parameters of a module, by name and in one vector."""
+
+    def __init__(self, module: nn.Module, random: Random = None) -> None:
+        self._owners = owners(module)
+        self.names = tuple(_choose(module, self._owners, random))
+        params = self.params()
+        kinds = {(p.dtype, p.device) for p in params.values()}
+        if len(kinds) > 1:
+            listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+            raise InputError(
+                f"the random parameters are of several kinds ({listed}); one vector holds them all. Convert the network"
+                " first, as in net.float(), or choose parameters of one kind with random=."
+            )
+        self.shapes = {k: p.shape for k, p in params.items()}
+        self.roles = {k: _role(self._owners[k], p) for k, p in params.items()}
+        self.num_params = sum(p.numel() for p in params.values())
+        # empty_like gives dense strides in the parameter's own memory order: channels_last stays channels_last
+        self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
+
+    def params(self) -> Params:
+        """The module's own random parameters, as they are now: the means of whatever is built on this layout."""
+        found: Params = {}
+        for name in self.names:
+            module, attribute = self._owners[name][0]
+            found[name] = module._parameters[attribute]  # type: ignore[assignment]
+        return found
+
+    def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
+        """One new vector of all random parameters, (P,)."""
+        first = params[self.names[0]]
+        flat = torch.empty(self.num_params, dtype=first.dtype, device=first.device)
+        for name, view in self.unflatten(flat).items():
+            view.copy_(params[name])
+        return flat
+
+    def unflatten(self, flat: Tensor) -> Params:
+        """Views into a vector (P,) under the parameters' names and shapes."""
+        views, offset = {}, flat.storage_offset()
+        for name, shape in self.shapes.items():
+            views[name] = flat.as_strided(shape, self.strides[name], offset)
+            offset += shape.numel()
+        return views
+
+    def views(self, flat: Tensor) -> Params:
+        """`unflatten` for a vector that gradients flow back to."""
+        return dict(zip(self.names, _Views.apply(flat, self), strict=True))
+
+
+class _Views(torch.autograd.Function):
+    """Views whose gradients are laid into one vector: one pass, where slicing would fill a zero vector per view."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, layout: Layout) -> tuple[Tensor, ...]:  # type: ignore[override]
+        ctx.layout = layout
+        return tuple(layout.unflatten(flat).values())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return ctx.layout.flatten(dict(zip(ctx.layout.names, grads, strict=True))), None
+
+
+def _choose(module: nn.Module, owners: Owners, random: Random) -> list[str]:
+    parameters = dict(module.named_parameters())
+    usable = [k for k in owners if parameters[k].requires_grad and parameters[k].is_floating_point()]
+    if not usable:
+        raise InputError(
+            f"{type(module).__name__} has no trainable parameter, so nothing can be random; "
+            "a frozen network wants p.requires_grad_(True) on the parameters to learn."
+        )
+    if random is None:
+        return usable
+    if callable(random):
+        chosen = [k for k in usable if random(k, parameters[k])]
+        if not chosen:
+            raise InputError(f"random= returned False for every trainable parameter: {_listed(usable)}.")
+        return chosen
+    names: dict[str, set[str]] = {k: {k} for k in owners}
+    by_id = {id(parameters[k]): k for k in owners}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names[by_id[id(parameter)]].add(name)  # a tied weight answers to each of its names
+    chosen_set: set[str] = set()
+    for pattern in [random] if isinstance(random, str) else list(random):
+        matched = {k for k, aliases in names.items() if any(fnmatch.fnmatchcase(a, pattern) for a in aliases)}
+        if not matched:
+            near = difflib.get_close_matches(pattern, list(names), n=3, cutoff=0.4) or list(names)
+            raise InputError(f"random={pattern!r} matches no parameter; near it: {_listed(near)}.")
+        if not matched & set(usable):
+            raise InputError(
+                f"random={pattern!r} matches only frozen parameters ({_listed(sorted(matched))}); "
+                "unfreeze them with p.requires_grad_(True), or choose others."
+            )
+        chosen_set |= matched & set(usable)
+    return [k for k in usable if k in chosen_set]
+
+
+def _role(owners: Sequence[tuple[nn.Module, str]], parameter: Tensor) -> Role:
+    """The role under which a parameter has the most inputs: a tied embedding is scaled as the layer that sums it."""
+    return max((_role_in(module, attribute, parameter) for module, attribute in owners), key=lambda role: role.fan_in)
+
+
+def _role_in(module: nn.Module, attribute: str, parameter: Tensor) -> Role:
+    if isinstance(module, _NORMS):
+        return Role("gain" if attribute == "weight" else "bias")
+    if parameter.ndim < 2 or "bias" in attribute:
+        return Role("bias")
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return Role("weight", 1, parameter.shape[1])
+    receptive = math.prod(parameter.shape[2:])
+    if isinstance(module, _TRANSPOSED):
+        return Role("weight", parameter.shape[0] // module.groups * receptive, parameter.shape[1] * receptive)
+    groups = module.groups if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) else 1
+    return Role("weight", parameter.shape[1] * receptive, parameter.shape[0] // groups * receptive)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,171 @@
+"""Likelihoods: log p(y | f), how y is drawn, and how the outputs of several draws become one prediction.
+
+    Categorical   log p(y|f) = log softmax(f)_y                            f (n, ..., C), y (n, ...) of classes
+    Bernoulli     log p(y|f) = y log s(f) + (1-y) log(1 - s(f))            f, y (n, ...), y in {0, 1}
+    Gaussian      log p(y|f) = log N(y; f, scale^2)                        f, y (n, D); heteroscedastic f (n, 2D)
+
+`log_prob` sums over everything but the first axis, so it is one number per datum, (n,). A learnt noise level is a
+parameter of the likelihood's own.
+
+>>> Categorical().log_prob(torch.zeros(1, 4), torch.tensor([2]))              # -ln 4
+tensor([-1.3863])
+>>> Gaussian(scale=0.5).log_prob(torch.zeros(1, 1), torch.ones(1, 1))         # -2 - ln(0.5 sqrt(2 pi))
+tensor([-2.2258])
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from credent.errors import InputError
+from credent.predictive import BinaryPredictive, ClassPredictive, GaussianPredictive, Predictive
+
+
+class Likelihood(nn.Module, ABC):
+    """What a network's outputs f say about the observed y."""
+
+    @abstractmethod
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Log-likelihood of each datum in nats, (n,)."""
+
+    @abstractmethod
+    def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Targets drawn from p(y | outputs), shaped as observed ones are."""
+
+    @abstractmethod
+    def predictive(self, outputs: Iterable[Tensor]) -> Predictive:
+        """The mixture over the outputs of several draws."""
+
+
+class Categorical(Likelihood):
+    """One of C classes; outputs are logits. Extra axes (positions of a sequence) are summed within a datum."""
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Log-likelihood of each datum, (n,)."""
+        self._check(outputs, y)
+        each = functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1), reduction="none")
+        return -each.reshape(y.shape[0], -1).sum(1)
+
+    def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Classes drawn from the softmax, (n, ...)."""
+        probs = outputs.detach().softmax(-1).reshape(-1, outputs.shape[-1])
+        return torch.multinomial(probs, 1, generator=generator).reshape(outputs.shape[:-1])
+
+    def predictive(self, outputs: Iterable[Tensor]) -> ClassPredictive:
+        """Averaged class probabilities."""
+        return ClassPredictive.average(f.softmax(-1) for f in outputs)
+
+    def _check(self, outputs: Tensor, y: Tensor) -> None:
+        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+            raise InputError(f"Categorical needs integer class labels, and y is {y.dtype}: write y.long().")
+        if y.shape != outputs.shape[:-1]:
+            raise InputError(
+                f"Categorical needs one label per row of logits: logits have shape {tuple(outputs.shape)}, so labels"
+                f" must have shape {tuple(outputs.shape[:-1])}, and y has {tuple(y.shape)}."
+                + (" One-hot labels become classes with y.argmax(-1)." if y.shape == outputs.shape else "")
+            )
+        low, high = (int(v) for v in torch.aminmax(y)) if y.numel() else (0, 0)
+        if low < 0 or high >= outputs.shape[-1]:
+            raise InputError(
+                f"labels run from {low} to {high}, but the network has {outputs.shape[-1]} outputs, so classes are"
+                f" 0 to {outputs.shape[-1] - 1}: renumber the labels or give the network more outputs."
+            )
+
+
+class Bernoulli(Likelihood):
+    """Independent yes/no outputs; outputs are logits of the shape of y."""
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Log-likelihood of each datum, (n,)."""
+        _same_shape("Bernoulli", outputs, y)
+        if bool(((y != 0) & (y != 1)).any()):
+            raise InputError("Bernoulli needs targets 0 or 1, and y has others: several classes want Categorical().")
+        each = functional.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none")
+        return -each.reshape(y.shape[0], -1).sum(1)
+
+    def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Zeros and ones of the outputs' shape and type."""
+        return torch.bernoulli(outputs.detach().sigmoid(), generator=generator)
+
+    def predictive(self, outputs: Iterable[Tensor]) -> BinaryPredictive:
+        """Averaged probabilities."""
+        return BinaryPredictive.average(f.sigmoid() for f in outputs)
+
+
+class Gaussian(Likelihood):
+    """Real targets with Gaussian noise of known, learnt or input-dependent standard deviation.
+
+    `scale` is the noise's standard deviation, `"learnt"` for one parameter per output (`outputs` of them), or
+    `"heteroscedastic"` for a network with 2D outputs: D means, then D raw scales that pass through a softplus.
+    """
+
+    _FLOOR = 1e-4  # keeps the density finite when a network becomes certain of a point
+
+    def __init__(self, scale: float | str = 1.0, outputs: int = 1) -> None:
+        super().__init__()
+        self.log_scale: nn.Parameter | None = None
+        self.known = 0.0
+        if scale == "learnt":
+            self.log_scale = nn.Parameter(torch.zeros(outputs))
+        elif isinstance(scale, str):
+            if scale != "heteroscedastic":
+                raise InputError(f"Gaussian(scale={scale!r}): write a positive number, 'learnt' or 'heteroscedastic'.")
+        elif not (scale > 0 and math.isfinite(scale)):
+            raise InputError(f"Gaussian(scale={scale}): the noise's standard deviation is a positive number.")
+        else:
+            self.known = float(scale)
+
+    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and noise scale of y, the first (n, D), the second broadcastable to it."""
+        if self.known:
+            return outputs, outputs.new_tensor(self.known)
+        if self.log_scale is not None:
+            if outputs.ndim < 2 or outputs.shape[-1] != len(self.log_scale):
+                raise InputError(
+                    f"Gaussian('learnt', outputs={len(self.log_scale)}) has a noise level per output, and the network's"
+                    f" outputs have shape {tuple(outputs.shape)}: write Gaussian('learnt', outputs=D) for shape (n, D)."
+                )
+            return outputs, self.log_scale.exp()
+        if outputs.ndim < 2 or outputs.shape[-1] % 2:
+            raise InputError(
+                f"Gaussian('heteroscedastic') reads D means and D scales from 2D outputs, and the network's outputs"
+                f" have shape {tuple(outputs.shape)}: double its last layer, as in nn.Linear(width, 2 * D)."
+            )
+        mean, raw = outputs.chunk(2, -1)
+        return mean, functional.softplus(raw) + self._FLOOR
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Log-likelihood of each datum, (n,)."""
+        mean, scale = self.split(outputs)
+        _same_shape("Gaussian", mean, y)
+        each = -0.5 * ((y - mean) / scale).square() - scale.log() - 0.5 * math.log(2 * math.pi)
+        return each.reshape(y.shape[0], -1).sum(1)
+
+    def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Noisy targets, (n, D)."""
+        mean, scale = (t.detach() for t in self.split(outputs))
+        return mean + scale * torch.empty_like(mean).normal_(generator=generator)
+
+    def predictive(self, outputs: Iterable[Tensor]) -> GaussianPredictive:
+        """The mixture of one Gaussian per draw."""
+        parts = [tuple(t.detach() for t in self.split(f)) for f in outputs]
+        if not parts:
+            raise InputError("no draws: ask for samples >= 1.")
+        means = torch.stack([mean for mean, _ in parts])
+        scales = torch.stack([scale for _, scale in parts])
+        return GaussianPredictive(
+            means, scales.reshape(len(parts), *[1] * (means.ndim - scales.ndim), *scales.shape[1:])
+        )
+
+
+def _same_shape(name: str, outputs: Tensor, y: Tensor) -> None:
+    if y.shape != outputs.shape:
+        hint = " Write y.unsqueeze(-1)." if y.shape == outputs.shape[:-1] and outputs.shape[-1] == 1 else ""
+        raise InputError(
+            f"{name} needs targets shaped as the predictions: predictions have shape {tuple(outputs.shape)} and y has"
+            f" {tuple(y.shape)}; broadcasting them would pair every target with every prediction.{hint}"
+        )

@@ -1,0 +1,11 @@
+"""The networks of the papers, as plain `nn.Module`s with a `body` and a linear `head`.
+
+The head has one name in all of them, so `random="head.*"` makes the last layer Bayesian whatever the network.
+"""
+
+from credent.models.lenet import LeNet5
+from credent.models.mlp import MLP
+from credent.models.preact_resnet import PreActResNet18
+from credent.models.resnet import ResNet20
+
+__all__ = ["MLP", "LeNet5", "PreActResNet18", "ResNet20"]

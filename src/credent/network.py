@@ -1,0 +1,161 @@
+"""Any `nn.Module` as a function of its named parameters, f(x; w).
+
+`Network(module)(params, x)` runs the module with `params` in place of its own parameters and leaves the module as it
+was, whatever happens inside. The module itself is never converted: pretrained weights stay, tied weights are one
+parameter, and layers of any kind work because only parameters are looked at.
+
+Shapes: `params` maps some of the names of `module.named_parameters()` to tensors of the parameters' shapes.
+
+>>> net = nn.Linear(2, 1, bias=False)
+>>> Network(net)({"weight": torch.tensor([[1.0, 2.0]])}, torch.tensor([[3.0, 4.0]]))
+tensor([[11.]])
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from credent.errors import InputError
+
+Params = dict[str, Tensor]
+"""Tensors by parameter name."""
+
+Owners = dict[str, list[tuple[nn.Module, str]]]
+"""The places (module, attribute) that hold a parameter, by the parameter's first name."""
+
+
+class Network:
+    """A module seen as a function of its parameters."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._owners = owners(module)
+
+    def __call__(self, params: Mapping[str, Tensor], x: Any) -> Tensor:
+        """Outputs of the module at `params`: `x` is a tensor, a tuple of arguments or a dict of keyword arguments."""
+        with self._swapped(params):
+            return _outputs(self._run(x))
+
+    def mean(self, x: Any) -> Tensor:
+        """Outputs of the module at its own parameters."""
+        return _outputs(self._run(x))
+
+    def _run(self, x: Any) -> Any:
+        if isinstance(x, Mapping):
+            return self.module(**x)
+        if isinstance(x, tuple | list):
+            return self.module(*x)
+        return self.module(x)
+
+    @contextmanager
+    def _swapped(self, params: Mapping[str, Tensor]) -> Iterator[None]:
+        """Put `params` where the modules keep their parameters, and put their own back, also after an exception.
+
+        Written here because `torch.func.functional_call` leaves the given tensors in the network when a module that is
+        registered twice ties its weights.
+        """
+        slots = [(m._parameters, a, value) for name, value in params.items() for m, a in self._owners[name]]
+        own = [slot[attribute] for slot, attribute, _ in slots]
+        try:
+            for slot, attribute, value in slots:
+                slot[attribute] = value  # type: ignore[assignment]  # modules read it as they would a Parameter
+            yield
+        finally:
+            for (slot, attribute, _), value in zip(slots, own, strict=True):
+                slot[attribute] = value
+
+    # -- modes --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def frozen_statistics(self) -> Iterator[None]:
+        """Normalise with the batch as in training, but leave the running statistics alone."""
+        norms = [m for m in self.module.modules() if isinstance(m, _NormBase) and m.track_running_stats and m.training]
+        try:
+            for norm in norms:
+                norm.track_running_stats = False
+            yield
+        finally:
+            for norm in norms:
+                norm.track_running_stats = True
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode (no dropout, running statistics); every submodule's own mode comes back afterwards."""
+        modes = [(m, m.training) for m in self.module.modules()]
+        try:
+            self.module.eval()
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    @contextmanager
+    def statistics_of(self, params: Mapping[str, Tensor], batches: Iterable[Any]) -> Iterator[None]:
+        """Within: normalisation statistics re-estimated at `params` as plain averages over `batches` of inputs."""
+        norms = [m for m in self.module.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+        own = [(norm, dict(norm._buffers), norm.momentum, norm.training) for norm in norms]
+        try:
+            for norm in norms:
+                norm._buffers.update({k: None if b is None else b.clone() for k, b in norm._buffers.items()})
+                norm.reset_running_stats()
+                norm.momentum = None  # a cumulative average instead of an exponential one
+                norm.train()
+            with torch.no_grad():
+                for x in batches:
+                    self(params, x)
+            for norm in norms:
+                norm.eval()
+            yield
+        finally:
+            for norm, buffers, momentum, training in own:
+                norm._buffers.update(buffers)
+                norm.momentum, norm.training = momentum, training
+
+    @contextmanager
+    def captured_inputs(self, *kinds: type[nn.Module]) -> Iterator[dict[str, Tensor]]:
+        """Within: the latest input of every layer of these kinds, by the layer's name, without a second pass."""
+        inputs: dict[str, Tensor] = {}
+
+        def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+            return lambda _, arguments: inputs.__setitem__(name, arguments[0].detach())
+
+        hooks = [
+            m.register_forward_pre_hook(recorder(n)) for n, m in self.module.named_modules() if isinstance(m, kinds)
+        ]
+        try:
+            yield inputs
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def owners(module: nn.Module) -> Owners:
+    """Every place that holds a parameter, by the parameter's first name: tied weights have several places."""
+    first: dict[int, str] = {}
+    found: Owners = {}
+    for prefix, child in module.named_modules():
+        for attribute, parameter in child._parameters.items():
+            if parameter is None:
+                continue
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise InputError(
+                    f"{type(child).__name__} '{prefix}' has no shapes yet; run one batch through it first: net(x)."
+                )
+            name = first.setdefault(id(parameter), f"{prefix}.{attribute}" if prefix else attribute)
+            found.setdefault(name, []).append((child, attribute))
+    return found
+
+
+def _outputs(result: Any) -> Tensor:
+    if isinstance(result, Tensor):
+        return result
+    if isinstance(result, Mapping) and isinstance(result.get("logits"), Tensor):
+        return result["logits"]  # Hugging Face models
+    raise InputError(
+        f"the network returned {type(result).__name__}, but a likelihood needs one tensor; wrap the network in a module"
+        " whose forward returns the tensor to predict from, such as `lambda x: lstm(x)[0][:, -1]` in an nn.Module."
+    )

@@ -1,0 +1,8 @@
+"""What is minimised: losses in nats per datum."""
+
+from credent.objectives.map import MAP
+from credent.objectives.objective import Objective, Terms
+from credent.objectives.vi import VI
+from credent.objectives.weights import Annealed, PerBatch
+
+__all__ = ["MAP", "VI", "Annealed", "Objective", "PerBatch", "Terms"]

@@ -1,0 +1,133 @@
+"""What is minimised: a loss in nats per datum. N and beta live here and nowhere else.
+
+    loss = -(1/B) sum_i E_q log p(y_i | x_i, w)  +  (beta / N) r(q)
+
+B is the size of the batch, N = `num_data` the size of the whole data set: the penalty is paid once per data set, so a
+batch pays its share and neither the batch size nor the number of layers changes the optimum. r(q) is KL(q || p) for a
+prior. An objective is an `nn.Module` whose forward is the loss; what it was made of stays in `last`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from credent.errors import InputError
+from credent.families.posterior import Variational
+from credent.layout import Layout, Random
+from credent.likelihoods import Likelihood
+from credent.network import Network
+from credent.penalties.penalty import Description, Penalty
+from credent.predict import predict
+from credent.predictive import Predictive
+
+Beta = float | Callable[[int], float]
+"""The penalty's weight: a number, or a function of the number of training batches seen (`objectives.weights`)."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The parts of one loss, without gradients: loss = nll + beta * penalty / num_data."""
+
+    nll: Tensor
+    """Mean expected negative log-likelihood of the batch, nats per datum."""
+    penalty: Tensor
+    """r(q), the KL divergence for a prior, in nats for the whole data set."""
+    beta: float
+    num_data: int
+    outputs: Tensor
+    """The network's outputs for the batch at the last weights used, (B, ...)."""
+
+    @property
+    def loss(self) -> Tensor:
+        """Nats per datum."""
+        return self.nll + self.beta / self.num_data * self.penalty
+
+
+class Objective(nn.Module, ABC):
+    """A loss over a network, a likelihood and a penalty; subclasses say how a batch becomes its two parts."""
+
+    last: Terms | None
+
+    def __init__(
+        self, net: nn.Module, likelihood: Likelihood, prior: Description, num_data: int, beta: Beta, random: Random
+    ) -> None:
+        super().__init__()
+        if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data < 1:
+            raise InputError(
+                f"num_data={num_data!r}: the number of training examples, len(dataset), not of batches. The penalty is"
+                " paid once per data set, so each batch needs to know its share."
+            )
+        if not callable(beta) and not beta >= 0:
+            raise InputError(f"beta={beta}: the penalty's weight is not negative; 1 is Bayes' rule, 0 no penalty.")
+        self.net = net
+        self.likelihood = likelihood
+        self.num_data = num_data
+        self.beta = beta
+        self.network = Network(net)
+        self.layout = Layout(net, random)
+        self.penalty: Penalty = prior.bind(self.layout)
+        self.last = None
+        self._batches = 0
+
+    @property
+    @abstractmethod
+    def posterior(self) -> Variational:
+        """q(w), trained so far."""
+
+    @abstractmethod
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean expected negative log-likelihood of the batch, r(q), and the outputs (B, ...)."""
+
+    def forward(self, x: Any, y: Tensor) -> Tensor:
+        """The loss of one batch in nats per datum."""
+        if y.ndim == 0 or y.shape[0] == 0:
+            raise InputError(f"the batch is empty: y has shape {tuple(y.shape)}.")
+        if y.shape[0] > self.num_data:
+            raise InputError(
+                f"a batch of {y.shape[0]} is larger than num_data={self.num_data}, the size of the whole data set:"
+                " write num_data=len(dataset)."
+            )
+        beta = self.beta(self._batches) if callable(self.beta) else float(self.beta)
+        nll, penalty, outputs = self.parts(x, y)
+        if self.training:
+            self._batches += 1
+        self.last = Terms(nll.detach(), penalty.detach(), beta, self.num_data, outputs.detach())
+        return nll + beta / self.num_data * penalty
+
+    def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
+        """What the posterior says about `x`; options are those of `credent.predict`."""
+        return predict(self.net, self.posterior, self.likelihood, x, samples=samples, **options)
+
+    def param_groups(self, lr: float, scale_lr: float | None = None) -> list[dict[str, Any]]:
+        """Groups for any torch optimiser: means, scales (of q and of the penalty), and what is not random.
+
+        Random parameters have their prior, so weight decay is off for them and for the scales.
+        """
+        means = list(self.layout.params().values())
+        scales = [*self.posterior.parameters(), *self.penalty.parameters()]
+        mine = {id(p) for p in [*means, *scales]}
+        rest = [p for p in self.parameters() if id(p) not in mine and p.requires_grad]
+        groups: list[dict[str, Any]] = [{"name": "means", "params": means, "lr": lr, "weight_decay": 0.0}]
+        if scales:
+            scale_lr = lr if scale_lr is None else scale_lr
+            groups.append({"name": "scales", "params": scales, "lr": scale_lr, "weight_decay": 0.0})
+        if rest:
+            groups.append({"name": "rest", "params": rest, "lr": lr})
+        return groups
+
+    def get_extra_state(self) -> Tensor:
+        """The number of training batches seen, part of `state_dict`."""
+        return torch.tensor(self._batches)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Go on counting from there."""
+        self._batches = int(state)
+
+
+def mean_nll(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Tensor:
+    """-(1/B) sum_i log p(y_i | f_i)."""
+    return -likelihood.log_prob(outputs, y).mean()

@@ -1,0 +1,103 @@
+"""From a network and a posterior over its weights to what both say about inputs.
+
+    p(y | x) = (1/S) sum_s p(y | f(x; w_s)),     w_s ~ posterior
+
+The loop runs over draws outside and over chunks of the inputs inside: each draw of the weights is made or read once,
+and the result does not depend on the chunks. The network is in evaluation mode meanwhile and comes back as it was.
+
+>>> from credent.families import Draws
+>>> from credent.likelihoods import Gaussian
+>>> net = nn.Linear(1, 1, bias=False)
+>>> posterior = Draws([{"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[3.0]])}])
+>>> pred = predict(net, posterior, Gaussian(scale=1.0), torch.tensor([[2.0]]))
+>>> pred.mean, pred.epistemic                   # outputs 2 and 6
+(tensor([[4.]]), tensor([[2.]]))
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from credent.errors import BudgetError, InputError
+from credent.families.posterior import Posterior
+from credent.likelihoods import Likelihood
+from credent.network import Network
+from credent.predictive import Predictive
+
+
+@torch.no_grad()
+def predict(
+    net: nn.Module,
+    posterior: Posterior,
+    likelihood: Likelihood,
+    x: Any,
+    *,
+    samples: int | None = 32,
+    batch_size: int = 1024,
+    seed: int | None = 0,
+    statistics: Iterable[Any] | None = None,
+    max_bytes: int | None = None,
+) -> Predictive:
+    """Bayesian model average over `samples` draws of the weights (None: all that a set of draws has).
+
+    `x` is a tensor, or a tuple or dict of tensors as the network takes them; `batch_size` inputs go through the network
+    at a time. The same `seed` gives the same draws and so the same numbers; None takes fresh ones. `statistics`,
+    batches of inputs, re-estimates BatchNorm's running statistics for each draw, which otherwise stay the network's.
+    More than `max_bytes` for the outputs of all draws is refused before it is allocated.
+    """
+    size = _length(x)
+    if size == 0:
+        raise InputError("predict got no inputs: x has length 0.")
+    if samples is not None and samples < 1:
+        raise InputError(f"predict(samples={samples}): ask for at least one draw; the mean network is net(x) itself.")
+    if batch_size < 1:
+        raise InputError(f"predict(batch_size={batch_size}): at least one input goes through the network at a time.")
+    network = Network(net)
+
+    def outputs() -> Iterator[Tensor]:
+        for index, params in enumerate(posterior.draws(samples, seed)):
+            with network.evaluating():
+                context = nullcontext() if statistics is None else network.statistics_of(params, statistics)
+                with context:
+                    f = torch.cat([network(params, part) for part in _chunks(x, size, batch_size)])
+            if index == 0:
+                _check_budget(f, samples, max_bytes)
+            yield f
+
+    return likelihood.predictive(outputs())
+
+
+def _check_budget(outputs: Tensor, samples: int | None, max_bytes: int | None) -> None:
+    need = outputs.numel() * outputs.element_size() * (samples or 1)
+    if max_bytes is not None and need > max_bytes:
+        raise BudgetError(
+            f"{samples or 1} draws of outputs {tuple(outputs.shape)} take up to {need:,} bytes, and max_bytes is"
+            f" {max_bytes:,}: predict fewer inputs at a time, ask for fewer samples, or allow {need:,}."
+        )
+
+
+def _length(x: Any) -> int:
+    first = x
+    if isinstance(x, Mapping):
+        first = next(iter(x.values()))
+    elif isinstance(x, tuple | list):
+        first = x[0]
+    if not isinstance(first, Tensor) or first.ndim == 0:
+        raise InputError(
+            f"predict needs tensors with a batch axis, and got {type(first).__name__}: torch.as_tensor(x)."
+        )
+    return first.shape[0]
+
+
+def _chunks(x: Any, size: int, batch_size: int) -> Iterator[Any]:
+    for start in range(0, size, batch_size):
+        part = slice(start, start + batch_size)
+        if isinstance(x, Mapping):
+            yield {k: v[part] for k, v in x.items()}
+        elif isinstance(x, tuple | list):
+            yield tuple(v[part] for v in x)
+        else:
+            yield x[part]

@@ -1,0 +1,8 @@
+"""p(w): what is believed of the weights before the data."""
+
+from credent.priors.gaussian import Gaussian
+from credent.priors.laplace import Laplace
+from credent.priors.prior import Independent, Prior
+from credent.priors.scale_mixture import ScaleMixture
+
+__all__ = ["Gaussian", "Independent", "Laplace", "Prior", "ScaleMixture"]

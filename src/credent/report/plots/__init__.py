@@ -1,0 +1,20 @@
+"""Plots draw numbers they are given, compute none of their own, and explain themselves in their captions."""
+
+from credent.report.plots.band import predictive_band
+from credent.report.plots.curves import curves, risk_coverage
+from credent.report.plots.dots import dot_plot
+from credent.report.plots.images import image_grid
+from credent.report.plots.reliability import reliability_diagram
+from credent.report.plots.separation import separation
+from credent.report.plots.training import training_curves
+
+__all__ = [
+    "curves",
+    "dot_plot",
+    "image_grid",
+    "predictive_band",
+    "reliability_diagram",
+    "risk_coverage",
+    "separation",
+    "training_curves",
+]

@@ -1,0 +1,50 @@
+"""Checkpoints that are there whole or not at all.
+
+A run directory's `checkpoint/` holds `step-NNNNNNNNN.pt` files, each a complete state, written to a temporary name,
+forced to disk and renamed; the newest two are kept. A file that cannot be read is passed over for the one before it.
+Reading never executes code (`weights_only=True`).
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from credent.errors import CheckpointError
+from credent.files import write_atomically
+
+_NAME = re.compile(r"step-(\d{9})\.pt")
+_MARK = "credent checkpoint 1"
+_KEPT = 2
+
+
+def save(directory: Path, step: int, state: dict[str, Any]) -> None:
+    """Write the state after `step` steps, then forget all but the newest two."""
+    write_atomically(directory / f"step-{step:09d}.pt", lambda path: torch.save({"mark": _MARK, **state}, path))
+    for path in _files(directory)[:-_KEPT]:
+        path.unlink()
+
+
+def load(directory: Path) -> dict[str, Any] | None:
+    """The newest whole state, or None where there is no checkpoint yet."""
+    paths = _files(directory)
+    problems = []
+    for path in reversed(paths):
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds on a damaged file
+            problems.append(f"{path.name}: {str(error).splitlines()[0]}")
+            continue
+        if isinstance(state, dict) and state.get("mark") == _MARK:
+            return state
+        problems.append(f"{path.name}: not written by this version of credent")
+    if problems:
+        raise CheckpointError(
+            f"no checkpoint in {directory} can be read ({'; '.join(problems)}): start the run anew in another directory."
+        )
+    return None
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(p for p in directory.glob("step-*.pt") if _NAME.fullmatch(p.name))

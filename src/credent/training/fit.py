@@ -1,0 +1,149 @@
+"""The one loop: any objective, any torch optimiser or sampler, any loader.
+
+    for batch: loss = objective(x, y); loss.backward(); optimizer.step()
+
+and around it what long runs need: progress, validation, accumulation, clipping, mixed precision, schedules, draws,
+history, and checkpoints from which a run goes on bit for bit, mid-epoch included. A hand-written loop gives the same
+training; nothing here changes what is optimised.
+
+>>> from credent import likelihoods, objectives
+>>> x = torch.linspace(-1, 1, 64)[:, None]
+>>> net = torch.nn.Linear(1, 1)
+>>> objective = objectives.MAP(net, likelihoods.Gaussian(scale=0.1), num_data=64)
+>>> result = fit(objective, None, [(x, 2 * x)], steps=4, progress=False)
+>>> result.steps, sorted(result.history[-1])[:4]
+(4, ['beta', 'epoch', 'kl', 'loss'])
+"""
+
+import random
+import time
+import warnings
+from collections.abc import Iterable, Sized
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader
+
+from credent.errors import InputError
+from credent.noise import Noise
+from credent.objectives import Objective
+from credent.training import batches
+from credent.training.history import Row
+from credent.training.interrupt import Interrupt
+from credent.training.progress import Report
+from credent.training.run import Result, Run
+from credent.training.thin import Thin
+
+_MINUTE = 60.0
+
+
+def fit(
+    objective: Objective,
+    optimizer: Optimizer | None,
+    loader: Iterable[Any],
+    *,
+    epochs: int | None = None,
+    steps: int | None = None,
+    val: Iterable[Any] | None = None,
+    val_samples: int = 10,
+    run_dir: str | Path | None = None,
+    resume: bool = False,
+    seed: int | None = None,
+    scheduler: LRScheduler | None = None,
+    schedule: Literal["step", "epoch"] = "epoch",
+    accumulate: int = 1,
+    clip: float | None = None,
+    autocast: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    keep: Thin | None = None,
+    checkpoint_every: int | None = None,
+    log_every: int = 100,
+    progress: bool = True,
+) -> Result:
+    """Train `objective` for so many `epochs` or optimiser `steps`.
+
+    optimizer: None is Adam, fused, at 1e-3 for the means and 1e-2 for the scales.
+    val: a loader that is scored after each epoch with `val_samples` draws.
+    run_dir: where history, checkpoints and the posterior go; `resume=True` goes on with what is there.
+    seed: seeds torch, numpy, Python and the objective's own streams; the network's initial weights are the caller's.
+    scheduler: stepped after every "epoch" or every "step"; a plateau schedule sees the validation NLL.
+    accumulate, clip: batches per optimiser step; the largest norm of a step's gradient.
+    autocast: `torch.bfloat16` runs the network in mixed precision.
+    keep: which weights of the run become the posterior's draws, for samplers.
+    checkpoint_every: steps between checkpoints; None is once a minute, and always at the end or when interrupted.
+    """
+    if autocast not in (None, torch.bfloat16):
+        raise InputError(f"autocast={autocast}: torch.bfloat16 needs no loss scaling and is the one that is supported.")
+    if accumulate < 1 or log_every < 1:
+        raise InputError(f"accumulate={accumulate}, log_every={log_every}: both count from 1.")
+    if device is not None:
+        objective.to(device)
+    if optimizer is None:
+        optimizer = torch.optim.Adam(objective.param_groups(lr=1e-3, scale_lr=1e-2), fused=True)
+    if seed is not None:
+        _seed(objective, seed)
+    _warn_of_num_data(objective, loader)
+    probe = None if val is None else batches.joined(val)
+    run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir)
+    run.begin(resume)
+    wrapped = run.group.wrap(objective)
+    saved = time.monotonic()
+    with Report(progress and run.first, run.total, run.step) as report, Interrupt() as interrupt:
+        while run.unfinished():
+            for group in run.groups():
+                numbers = run.train(wrapped, group, clip, autocast)
+                if scheduler is not None and schedule == "step":
+                    scheduler.step()
+                run.keep()
+                report.step(run.epoch, numbers)
+                if run.step % log_every == 0:
+                    run.log({})
+                late = time.monotonic() - saved > _MINUTE
+                if interrupt.requested or (late if checkpoint_every is None else run.step % checkpoint_every == 0):
+                    run.save()
+                    saved = time.monotonic()
+                if interrupt.requested:
+                    raise KeyboardInterrupt
+                if not run.unfinished():
+                    break
+            scores = {} if probe is None else _validate(objective, probe, val_samples)
+            report.epoch(run.epoch, run.log(scores))
+            if run.exhausted:
+                if isinstance(scheduler, ReduceLROnPlateau):
+                    scheduler.step(scores.get("val_nll", run.history.rows[-1]["nll"]))
+                elif scheduler is not None and schedule == "epoch":
+                    scheduler.step()
+                run.close_epoch()
+    return run.end()
+
+
+def _validate(objective: Objective, probe: tuple[Any, Tensor], samples: int) -> Row:
+    device = next(iter(objective.layout.params().values())).device
+    x, y = batches.to(probe[0], device), batches.to(probe[1], device)
+    pred = objective.predict(x, samples=samples)
+    name, value = pred.score(y)
+    return {"val_nll": -pred.log_prob(y).double().mean().item(), f"val_{name}": value}
+
+
+def _seed(objective: Objective, seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  (what users' transforms draw from)
+    random.seed(seed)
+    for i, module in enumerate(m for m in objective.modules() if isinstance(m, Noise)):
+        module.seed(seed + i)
+
+
+def _warn_of_num_data(objective: Objective, loader: Any) -> None:
+    if isinstance(loader, DataLoader) and isinstance(loader.dataset, Sized):
+        size = len(loader.dataset)
+        if size != objective.num_data:
+            warnings.warn(
+                f"num_data={objective.num_data}, but the loader's data set has {size} examples: the penalty is weighed as"
+                f" for {objective.num_data}. Write num_data=len(loader.dataset) unless you mean it.",
+                stacklevel=3,
+            )

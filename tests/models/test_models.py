@@ -1,0 +1,160 @@
+"""What all networks share: sizes, shapes, initialisation, gradients."""
+
+import pytest
+import torch
+from torch import nn
+
+from credent.errors import InputError
+from credent.models import MLP, LeNet5, PreActResNet18, ResNet20
+
+
+def count(net: nn.Module) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+NETWORKS = [
+    (lambda: MLP(64, 3), (1, 8, 8)),
+    (lambda: LeNet5(3), (1, 28, 28)),
+    (lambda: LeNet5(3, in_channels=3), (3, 32, 32)),
+    (lambda: ResNet20(3), (3, 32, 32)),
+    (lambda: ResNet20(3, width=8, in_channels=1), (1, 28, 28)),
+    (lambda: PreActResNet18(3, width=8), (3, 32, 32)),
+    (lambda: PreActResNet18(3, width=8, in_channels=1, activation=nn.Softplus), (1, 28, 28)),
+]
+
+
+def conv(fan_in: int, out: int, size: int = 3) -> int:
+    return fan_in * out * size * size
+
+
+def test_published_parameter_counts():
+    assert count(MLP(784, 10)) == 478_410
+    assert count(LeNet5()) == 61_706
+    assert count(LeNet5(in_channels=3)) == 62_006
+    assert count(ResNet20(10)) == 269_722  # 0.27 M, option A
+    assert count(ResNet20(100)) == 269_722 + 90 * 65
+    # 11,171,146 is the count of the variant without the last norm layer, whose gain and shift are 2 * 512
+    assert count(PreActResNet18(10)) == 11_171_146 + 1024
+
+
+def test_counts_by_hand_at_another_width():
+    w = 8
+    norms = 2 * (w + 6 * w + 6 * 2 * w + 6 * 4 * w)
+    convs = conv(3, w) + 6 * conv(w, w) + conv(w, 2 * w) + 5 * conv(2 * w, 2 * w)
+    convs += conv(2 * w, 4 * w) + 5 * conv(4 * w, 4 * w)
+    assert count(ResNet20(10, width=w)) == convs + norms + 4 * w * 10 + 10
+    stages = [(w, w), (w, 2 * w), (2 * w, 4 * w), (4 * w, 8 * w)]
+    convs = conv(3, w) + sum(conv(a, b) + 3 * conv(b, b) + (conv(a, b, 1) if a != b else 0) for a, b in stages)
+    norms = 2 * (sum(a + 3 * b for a, b in stages) + 8 * w)
+    assert count(PreActResNet18(10, width=w)) == convs + norms + 8 * w * 10 + 10
+
+
+@pytest.mark.parametrize(("make", "shape"), NETWORKS)
+def test_shapes_gradients_and_scale_at_the_start(make, shape):
+    torch.manual_seed(0)
+    net = make()
+    output = net(torch.randn(16, *shape))
+    assert output.shape == (16, 3)
+    assert 0.1 < output.std() < 10  # neither dead nor blown up
+    output.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
+
+
+@pytest.mark.parametrize(("make", "shape"), NETWORKS)
+def test_initialisation_is_kaiming(make, shape):
+    torch.manual_seed(0)
+    net = make()
+    for name, module in net.named_modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            fan_in, n = module.weight[0].numel(), module.weight.numel()
+            expected = (1 if name == "head" else 2) / fan_in
+            assert abs(module.weight.square().mean() / expected - 1) < 5 * (2 / n) ** 0.5, name
+            assert module.bias is None or not module.bias.any()
+        if isinstance(module, nn.BatchNorm2d):
+            assert (module.weight == 1).all()
+            assert not module.bias.any()
+
+
+@pytest.mark.parametrize("make", [lambda a: MLP(4, 2, (8,), a), lambda a: LeNet5(activation=a)])
+def test_the_activation_is_the_one_asked_for(make):
+    net = make(nn.Softplus)
+    kinds = {type(module) for module in net.modules()}
+    assert nn.Softplus in kinds
+    assert nn.ReLU not in kinds
+
+
+def test_softplus_makes_preact_resnet_smooth():
+    """Variational Laplace needs second derivatives that do not vanish."""
+    torch.manual_seed(0)
+    net = PreActResNet18(2, width=4, activation=nn.Softplus).double().eval()
+    assert not any(isinstance(module, nn.ReLU) for module in net.modules())
+    x = torch.randn(1, 3, 32, 32, dtype=torch.float64)
+    direction = torch.randn_like(x)
+
+    def along(t):
+        return net(x + t * direction)[0, 0]
+
+    step = 1e-3
+    left, right = (along(sign * step) - 2 * along(0) + along(-sign * step) for sign in (1.0, 2.0))
+    assert left != 0
+    assert abs(right / left - 4) < 0.2  # a smooth function: the second difference grows with the square of the step
+
+
+def test_mlp_is_its_equation():
+    torch.manual_seed(0)
+    net = MLP(6, 2, hidden=(5, 4), activation=nn.Tanh).double()
+    x = torch.randn(3, 2, 3, dtype=torch.float64)
+    w1, b1, w2, b2, w, b = net.parameters()
+    h = torch.tanh(torch.tanh(x.reshape(3, 6) @ w1.T + b1) @ w2.T + b2)
+    torch.testing.assert_close(net(x), h @ w.T + b)
+    linear = MLP(6, 2, hidden=())
+    assert [name for name, _ in linear.named_parameters()] == ["head.weight", "head.bias"]
+
+
+def test_lenet_pads_28_to_32():
+    torch.manual_seed(0)
+    net = LeNet5()
+    x = torch.randn(2, 1, 28, 28)
+    framed = torch.zeros(2, 1, 32, 32)
+    framed[:, :, 2:30, 2:30] = x
+    torch.testing.assert_close(net(x), net(framed))
+    first = net.body[0]
+    same = nn.functional.conv2d(x, first.weight, first.bias, padding=2)  # the other way to say it
+    torch.testing.assert_close(first(framed), same)
+
+
+def test_lenet_refuses_other_sizes_and_teaches():
+    with pytest.raises(InputError, match=r"these are 8x8.*interpolate"):
+        LeNet5()(torch.zeros(1, 1, 8, 8))
+
+
+def test_resnet_shortcut_is_option_a():
+    """With the residual silenced, a shrinking block is every second pixel between zero channels, under ReLU."""
+    net = ResNet20()
+    block = next(b for b in net.body[3:] if b.stride == 2)
+    nn.init.zeros_(block.residual[-1].weight)
+    x = torch.randn(2, 16, 8, 8)
+    expected = torch.zeros(2, 32, 4, 4)
+    expected[:, 8:24] = x[:, :, ::2, ::2].clamp(min=0)
+    assert torch.equal(block(x), expected)
+
+
+def test_preact_shortcuts():
+    """With the residual silenced, a block is the identity, or its projection of the activated input."""
+    torch.manual_seed(0)
+    net = PreActResNet18(width=4).eval()
+    same, shrinking = net.body[1], net.body[3]
+    x = torch.randn(2, 4, 8, 8)
+    for block in (same, shrinking):
+        nn.init.zeros_(block.residual[-1].weight)
+    assert torch.equal(same(x), x)
+    activated = torch.relu(x / (1 + 1e-5) ** 0.5)  # the norm layer's running mean 0 and variance 1
+    weight = shrinking.projection.weight[:, :, 0, 0]
+    expected = torch.einsum("oc,nchw->nohw", weight, activated[:, :, ::2, ::2])
+    torch.testing.assert_close(shrinking(x), expected)
+
+
+@pytest.mark.parametrize(("make", "depth"), [(ResNet20, 20), (lambda: PreActResNet18(width=4), 18)])
+def test_depth_is_in_the_name(make, depth):
+    layers = [m for m in make().modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert sum(1 for m in layers if isinstance(m, nn.Linear) or m.kernel_size == (3, 3)) == depth
