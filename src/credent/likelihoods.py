@@ -157,9 +157,8 @@ class Gaussian(Likelihood):
             raise InputError("no draws: ask for samples >= 1.")
         means = torch.stack([mean for mean, _ in parts])
         scales = torch.stack([scale for _, scale in parts])
-        return GaussianPredictive(
-            means, scales.reshape(len(parts), *[1] * (means.ndim - scales.ndim), *scales.shape[1:])
-        )
+        between = [1] * (means.ndim - scales.ndim)  # one noise level for all data broadcasts over them
+        return GaussianPredictive(means, scales.reshape(len(parts), *between, *scales.shape[1:]))
 
 
 def _same_shape(name: str, outputs: Tensor, y: Tensor) -> None:

@@ -123,9 +123,8 @@ class Network:
         def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
             return lambda _, arguments: inputs.__setitem__(name, arguments[0].detach())
 
-        hooks = [
-            m.register_forward_pre_hook(recorder(n)) for n, m in self.module.named_modules() if isinstance(m, kinds)
-        ]
+        layers = {name: m for name, m in self.module.named_modules() if isinstance(m, kinds)}
+        hooks = [layer.register_forward_pre_hook(recorder(name)) for name, layer in layers.items()]
         try:
             yield inputs
         finally:

@@ -33,7 +33,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent Gaussians; `initial_scale` is the first sigma in units of a weight's natural scale, 1/sqrt(fan_in)."""
+    """Independent Gaussians; `initial_scale` is the first sigma in units of a weight's 1/sqrt(fan_in)."""
 
     initial_scale: float = 0.05
 

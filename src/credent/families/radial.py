@@ -46,13 +46,9 @@ class Radial:
 
     def bind(self, layout: Layout) -> "RadialPosterior":
         """Q on this network's random parameters."""
-        return RadialPosterior(
-            layout,
-            {
-                k: self.initial_scale * r.natural_scale * math.sqrt(layout.shapes[k].numel())
-                for k, r in layout.roles.items()
-            },
-        )
+        root = {k: math.sqrt(shape.numel()) for k, shape in layout.shapes.items()}
+        first = {k: self.initial_scale * role.natural_scale * root[k] for k, role in layout.roles.items()}
+        return RadialPosterior(layout, first)
 
 
 class RadialPosterior(LocationScale):
