@@ -3,7 +3,7 @@
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     path = Path(folder) / "a.txt"
-...     write_atomically(path, lambda p: p.write_text("whole") and None)
+...     write_atomically(path, lambda p: p.write_text("whole"))
 ...     path.read_text(), sorted(p.name for p in Path(folder).iterdir())
 ('whole', ['a.txt'])
 """
@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from credent.errors import CredentError
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary neighbour of `path`, force it to disk, then put it in the place of `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")

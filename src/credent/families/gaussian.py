@@ -42,12 +42,12 @@ class Gaussian:
             raise InputError(f"Gaussian(initial_scale={self.initial_scale}): no spread at all is families.Dirac().")
 
     def bind(self, layout: Layout) -> "GaussianPosterior":
-        """Q on this network's random parameters."""
+        """q on this network's random parameters."""
         return GaussianPosterior(layout, {k: self.initial_scale * r.natural_scale for k, r in layout.roles.items()})
 
 
 class GaussianPosterior(LocationScale):
-    """A mean-field Gaussian on a layout."""
+    """A mean-field Gaussian on a network."""
 
     def standard(self, noise: Noise, like: Tensor) -> Tensor:
         """Standard normal noise, (P,)."""
@@ -55,11 +55,11 @@ class GaussianPosterior(LocationScale):
 
     @torch.no_grad()
     def stddev(self) -> Params:
-        """Sigma by name."""
+        """sigma by name."""
         return self.layout.unflatten(self.scales())
 
     def log_prob(self, params: Params, detached: bool = False) -> Tensor:
-        """Log q(w) in nats."""
+        """log q(w) in nats."""
         e, log_sigma = self._residuals(params, detached)
         squares = torch.stack([each.square().sum() for each in e.values()]).sum()
         return -0.5 * squares - log_sigma - self.layout.num_params * _HALF_LOG_2PI

@@ -37,12 +37,12 @@ class LocationScale(Variational):
         """Noise e for all weights, a vector (P,)."""
 
     def mean(self) -> Params:
-        """Mu by name."""
+        """mu by name."""
         return {k: p.detach() for k, p in self.layout.params().items()}
 
     @torch.no_grad()
     def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
-        """N independent draws (default 1)."""
+        """n independent draws (default 1)."""
         noise = self.noise if seed is None else Noise(seed)
         sigma, means = self.scales(), self.layout.params()
         for _ in range(1 if n is None else n):
@@ -57,7 +57,7 @@ class LocationScale(Variational):
         return dict(zip(means, views, strict=True))
 
     def _residuals(self, params: Params, detached: bool) -> tuple[Params, Tensor]:
-        """E = (w - mu) / sigma by name, and sum log sigma."""
+        """e = (w - mu) / sigma by name, and sum log sigma."""
         sigma, means = self.scales(), self.layout.params()
         if detached:
             sigma, means = sigma.detach(), self.mean()

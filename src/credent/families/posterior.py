@@ -1,7 +1,7 @@
 """What every posterior offers: the thin waist between inference and everything that uses it.
 
 Prediction, metrics, bandits and reports see a `Posterior` and nothing else. `Variational` adds what training needs:
-differentiable draws, entropy and moments of a q(w) that sits on a layout.
+differentiable draws, entropy and moments of a q(w) that sits on a network.
 
 Shapes: `Params` map parameter names to tensors of the parameters' shapes; `sample(n)` puts n in front.
 """
@@ -34,10 +34,10 @@ class Posterior(ABC):
 
     @abstractmethod
     def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
-        """N draws, one at a time; the same seed gives the same draws, None goes on with the posterior's own stream."""
+        """n draws, one at a time; the same seed gives the same draws, None goes on with the posterior's own stream."""
 
     def sample(self, n: int, seed: int | None = None) -> Params:
-        """N draws at once, stacked in front: tensors (n, *shape)."""
+        """n draws at once, stacked in front: tensors (n, *shape)."""
         draws = [{k: w.clone() for k, w in params.items()} for params in self.draws(n, seed)]
         return {k: torch.stack([params[k] for params in draws]) for k in draws[0]}
 
@@ -57,7 +57,7 @@ class Variational(nn.Module, Posterior, ABC):
 
     @abstractmethod
     def log_prob(self, params: Params, detached: bool = False) -> Tensor:
-        """Log q(w) in nats; `detached` holds q's parameters constant, for the path derivative."""
+        """log q(w) in nats; `detached` holds q's parameters constant, for the path derivative."""
 
     @abstractmethod
     def entropy(self) -> Tensor:

@@ -45,14 +45,14 @@ class Radial:
             raise InputError(f"Radial(initial_scale={self.initial_scale}): no spread at all is families.Dirac().")
 
     def bind(self, layout: Layout) -> "RadialPosterior":
-        """Q on this network's random parameters."""
+        """q on this network's random parameters."""
         root = {k: math.sqrt(shape.numel()) for k, shape in layout.shapes.items()}
         first = {k: self.initial_scale * role.natural_scale * root[k] for k, role in layout.roles.items()}
         return RadialPosterior(layout, first)
 
 
 class RadialPosterior(LocationScale):
-    """A radial posterior on a layout."""
+    """A radial posterior on a network."""
 
     def standard(self, noise: Noise, like: Tensor) -> Tensor:
         """Direction times radius, one pair per parameter tensor, (P,)."""
@@ -64,11 +64,11 @@ class RadialPosterior(LocationScale):
 
     @torch.no_grad()
     def stddev(self) -> Params:
-        """Sigma / sqrt(D) by name."""
+        """sigma / sqrt(D) by name."""
         return {k: s / math.sqrt(s.numel()) for k, s in self.layout.unflatten(self.scales()).items()}
 
     def log_prob(self, params: Params, detached: bool = False) -> Tensor:
-        """Log q(w) in nats; infinite at the mean itself for tensors of two weights and more."""
+        """log q(w) in nats; infinite at the mean itself for tensors of two weights and more."""
         e, log_sigma = self._residuals(params, detached)
         total = -log_sigma
         for each in e.values():

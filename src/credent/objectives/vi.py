@@ -39,7 +39,7 @@ class Family(Protocol):
     """Hyper-parameters of a variational family, before it meets a network."""
 
     def bind(self, layout: Layout) -> Variational:
-        """Q on these random parameters."""
+        """q on these random parameters."""
         ...
 
 
@@ -94,7 +94,8 @@ class VI(Objective):
         """KL(q || p) in nats, closed form or from draws of `q.rsample()`."""
         prior = self.penalty
         if not isinstance(prior, priors.Prior):
-            return prior(self.q)
+            penalty: Tensor = prior(self.q)
+            return penalty
         closed = self.q.kl(prior) if self.estimator == "closed" else None
         if closed is not None:
             return closed

@@ -33,7 +33,7 @@ class Annealed:
             raise InputError(f"Annealed(batches={self.batches}, end={self.end}): needs batches >= 1 and end >= 0.")
 
     def __call__(self, batch: int) -> float:
-        """Beta for the batch with this number, counted from 0."""
+        """beta for the batch with this number, counted from 0."""
         return self.end * min(1.0, batch / self.batches)
 
 
@@ -51,7 +51,7 @@ class PerBatch:
             )
 
     def __call__(self, batch: int) -> float:
-        """Beta for the batch with this number, counted from 0."""
+        """beta for the batch with this number, counted from 0."""
         return len(self.weights) * self.weights[batch % len(self.weights)]
 
     @classmethod

@@ -36,7 +36,7 @@ class Gaussian(Independent):
         return 1.0
 
     def log_density(self, z: Tensor) -> Tensor:
-        """Log N(z; 0, 1)."""
+        """log N(z; 0, 1)."""
         return -0.5 * z.square() - _HALF_LOG_2PI
 
     def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:

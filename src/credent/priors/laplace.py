@@ -30,7 +30,7 @@ class Laplace(Independent):
 
     @property
     def standard_deviation(self) -> float:
-        """Sqrt 2."""
+        """sqrt 2."""
         return math.sqrt(2)
 
     def log_density(self, z: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ norm layers at 1.
 Shapes: `params`, `mean` and `stddev` map names to tensors of the parameters' shapes; results are scalars in nats.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -30,11 +31,11 @@ class Prior(Penalty):
 
     @abstractmethod
     def log_prob(self, params: Params) -> Tensor:
-        """Log p(w) in nats."""
+        """log p(w) in nats."""
 
     @abstractmethod
     def sample(self, n: int, seed: int) -> Params:
-        """N draws, stacked in front."""
+        """n draws, stacked in front."""
 
     @abstractmethod
     def cross_entropy(self, mean: Params, stddev: Params) -> Tensor | None:
@@ -62,7 +63,7 @@ class Independent(ABC):
 
     @abstractmethod
     def log_density(self, z: Tensor) -> Tensor:
-        """Log f(z), elementwise."""
+        """log f(z), elementwise."""
 
     @abstractmethod
     def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:
@@ -87,18 +88,15 @@ class IndependentPrior(Prior):
         self.loc = {k: 1.0 if role.kind == "gain" else 0.0 for k, role in layout.roles.items()}
         self.scale = scales(layout, density.scale, density.standard_deviation)
         self.gaussian = DiagonalGaussian(self.loc, self.scale) if density.gaussian else None
-        sizes = {k: shape.numel() for k, shape in layout.shapes.items()}
-        self._log_scales = sum(
-            sizes[k] * torch.tensor(s, dtype=torch.float64).log().item() for k, s in self.scale.items()
-        )
+        self._log_scales = sum(layout.shapes[k].numel() * math.log(s) for k, s in self.scale.items())
 
     def log_prob(self, params: Params) -> Tensor:
-        """Log p(w) in nats."""
+        """log p(w) in nats."""
         each = [self.density.log_density(self._standard(k, w)).sum() for k, w in params.items()]
         return torch.stack(each).sum() - self._log_scales
 
     def sample(self, n: int, seed: int) -> Params:
-        """N draws, stacked in front."""
+        """n draws, stacked in front."""
         drawn = {}
         for k, p in self.layout.params().items():
             generator = torch.Generator(p.device).manual_seed(seed)

@@ -41,7 +41,7 @@ def load(directory: Path) -> dict[str, Any] | None:
         problems.append(f"{path.name}: not written by this version of credent")
     if problems:
         raise CheckpointError(
-            f"no checkpoint in {directory} can be read ({'; '.join(problems)}): start the run anew in another directory."
+            f"no checkpoint in {directory} can be read ({'; '.join(problems)}): start anew in another directory."
         )
     return None
 

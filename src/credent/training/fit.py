@@ -112,10 +112,11 @@ def fit(
                 if not run.unfinished():
                     break
             scores = {} if probe is None else _validate(objective, probe, val_samples)
-            report.epoch(run.epoch, run.log(scores))
+            scores = run.log(scores)
+            report.epoch(run.epoch, scores)
             if run.exhausted:
                 if isinstance(scheduler, ReduceLROnPlateau):
-                    scheduler.step(scores.get("val_nll", run.history.rows[-1]["nll"]))
+                    scheduler.step(float(scores.get("val_nll", scores["nll"])))
                 elif scheduler is not None and schedule == "epoch":
                     scheduler.step()
                 run.close_epoch()
@@ -143,7 +144,7 @@ def _warn_of_num_data(objective: Objective, loader: Any) -> None:
         size = len(loader.dataset)
         if size != objective.num_data:
             warnings.warn(
-                f"num_data={objective.num_data}, but the loader's data set has {size} examples: the penalty is weighed as"
-                f" for {objective.num_data}. Write num_data=len(loader.dataset) unless you mean it.",
+                f"num_data={objective.num_data}, but the loader's data set has {size} examples: the penalty is weighed"
+                f" as for {objective.num_data}. Write num_data=len(loader.dataset) unless you mean it.",
                 stacklevel=3,
             )

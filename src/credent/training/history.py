@@ -43,7 +43,7 @@ class History:
         assert self._path is not None
         self.rows = read(self._path)[:count]
         text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        write_atomically(self._path, lambda path: path.write_text(text) and None)
+        write_atomically(self._path, lambda path: path.write_text(text))
 
 
 def read(path: Path) -> list[Row]:

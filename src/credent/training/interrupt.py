@@ -1,4 +1,4 @@
-"""Stop between two steps: the first Ctrl-C or SIGTERM is remembered, so that a checkpoint can be written; a second acts."""
+"""Stop between two steps: the first Ctrl-C or SIGTERM is remembered until a checkpoint is written; a second acts."""
 
 import signal
 import threading

@@ -90,9 +90,8 @@ class Run:
         if state is not None:
             self._resume(state)
             return
-        taken = [
-            name for name in ("history.jsonl", "checkpoint", "posterior.safetensors") if (self.run_dir / name).exists()
-        ]
+        files = ("history.jsonl", "checkpoint", "posterior.safetensors")
+        taken = [name for name in files if (self.run_dir / name).exists()]
         if taken and not resume:
             raise InputError(
                 f"{self.run_dir} already holds a run ({', '.join(taken)}): resume=True goes on with it; a new run wants"
@@ -161,11 +160,8 @@ class Run:
         posterior: Posterior = self.objective.posterior if self.thin is None else Draws(self.draws)
         if self.run_dir is not None and self.first:
             self.save()
-            save(
-                self.objective,
-                self.run_dir / "posterior.safetensors",
-                posterior if isinstance(posterior, Draws) else None,
-            )
+            drawn = posterior if isinstance(posterior, Draws) else None
+            save(self.objective, self.run_dir / "posterior.safetensors", drawn)
         return Result(posterior, self.history.rows, self.step, self.run_dir)
 
     # -- the run ------------------------------------------------------------------------------------------------------
