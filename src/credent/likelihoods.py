@@ -47,7 +47,7 @@ class Categorical(Likelihood):
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Log-likelihood of each datum, (n,)."""
         self._check(outputs, y)
-        each = functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1), reduction="none")
+        each = functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1).long(), reduction="none")
         return -each.reshape(y.shape[0], -1).sum(1)
 
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -101,16 +101,18 @@ class Gaussian(Likelihood):
 
     `scale` is the noise's standard deviation, `"learnt"` for one parameter per output (`outputs` of them), or
     `"heteroscedastic"` for a network with 2D outputs: D means, then D raw scales that pass through a softplus.
+    A learnt scale starts at `initial`; begin below the noise you expect, because from above variational inference may
+    settle for explaining everything as noise.
     """
 
     _FLOOR = 1e-4  # keeps the density finite when a network becomes certain of a point
 
-    def __init__(self, scale: float | str = 1.0, outputs: int = 1) -> None:
+    def __init__(self, scale: float | str = 1.0, outputs: int = 1, initial: float = 1.0) -> None:
         super().__init__()
         self.log_scale: nn.Parameter | None = None
         self.known = 0.0
         if scale == "learnt":
-            self.log_scale = nn.Parameter(torch.zeros(outputs))
+            self.log_scale = nn.Parameter(torch.full((outputs,), math.log(initial)))
         elif isinstance(scale, str):
             if scale != "heteroscedastic":
                 raise InputError(f"Gaussian(scale={scale!r}): write a positive number, 'learnt' or 'heteroscedastic'.")

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from credent.errors import InputError
 
@@ -65,8 +65,8 @@ class Network:
                 slot[attribute] = value  # type: ignore[assignment]  # modules read it as they would a Parameter
             yield
         finally:
-            for (slot, attribute, _), value in zip(slots, own, strict=True):
-                slot[attribute] = value
+            for (slot, attribute, _), parameter in zip(slots, own, strict=True):
+                slot[attribute] = parameter
 
     # -- modes --------------------------------------------------------------------------------------------------------
 
@@ -74,13 +74,14 @@ class Network:
     def frozen_statistics(self) -> Iterator[None]:
         """Normalise with the batch as in training, but leave the running statistics alone."""
         norms = [m for m in self.module.modules() if isinstance(m, _NormBase) and m.track_running_stats and m.training]
+        own = [dict(norm._buffers) for norm in norms]
         try:
             for norm in norms:
-                norm.track_running_stats = False
+                norm._buffers.update(dict.fromkeys(norm._buffers))  # InstanceNorm writes to any statistics it finds
             yield
         finally:
-            for norm in norms:
-                norm.track_running_stats = True
+            for norm, buffers in zip(norms, own, strict=True):
+                norm._buffers.update(buffers)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -102,10 +103,11 @@ class Network:
             for norm in norms:
                 norm._buffers.update({k: None if b is None else b.clone() for k, b in norm._buffers.items()})
                 norm.reset_running_stats()
-                norm.momentum = None  # a cumulative average instead of an exponential one
                 norm.train()
             with torch.no_grad():
-                for x in batches:
+                for count, x in enumerate(batches, 1):
+                    for norm in norms:  # a cumulative average, which BatchNorm calls None and InstanceNorm cannot count
+                        norm.momentum = None if isinstance(norm, _BatchNorm) else 1 / count
                     self(params, x)
             for norm in norms:
                 norm.eval()
@@ -152,8 +154,9 @@ def owners(module: nn.Module) -> Owners:
 def _outputs(result: Any) -> Tensor:
     if isinstance(result, Tensor):
         return result
-    if isinstance(result, Mapping) and isinstance(result.get("logits"), Tensor):
-        return result["logits"]  # Hugging Face models
+    logits = result.get("logits") if isinstance(result, Mapping) else None  # Hugging Face models
+    if isinstance(logits, Tensor):
+        return logits
     raise InputError(
         f"the network returned {type(result).__name__}, but a likelihood needs one tensor; wrap the network in a module"
         " whose forward returns the tensor to predict from, such as `lambda x: lstm(x)[0][:, -1]` in an nn.Module."

@@ -165,7 +165,7 @@ class GaussianPredictive:
         if y.shape != self.means.shape[1:]:
             raise InputError(f"targets have shape {tuple(y.shape)}, predictions {tuple(self.means.shape[1:])}.")
         each = -0.5 * ((y - self.means) / self.scales).square() - self.scales.log() - 0.5 * math.log(2 * math.pi)
-        return each.flatten(2).sum(-1).logsumexp(0) - math.log(self.num_draws)
+        return each.reshape(*each.shape[:2], -1).sum(-1).logsumexp(0) - math.log(self.num_draws)
 
     def score(self, y: Tensor) -> tuple[str, float]:
         """The familiar measure of these predictions: root mean squared error of the mean."""

@@ -102,7 +102,8 @@ class DrawFiles(Sequence[Params]):
         """Add one draw; it is there whole or not at all."""
         self.directory.mkdir(parents=True, exist_ok=True)
         tensors: dict[str, Tensor] = {k: w.detach().cpu().contiguous().clone() for k, w in params.items()}
-        write_atomically(self.directory / f"{len(self):08d}.safetensors", lambda path: save_file(tensors, path))
+        number = max((int(p.stem) + 1 for p in self._files()), default=0)  # not the count: a broken draw may be deleted
+        write_atomically(self.directory / f"{number:08d}.safetensors", lambda path: save_file(tensors, path))
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` draws: those that a checkpoint knows of."""

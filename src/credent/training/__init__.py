@@ -1,7 +1,7 @@
 """The one loop, its checkpoints and what it keeps."""
 
 from credent.training.fit import fit
-from credent.training.run import Result
+from credent.training.result import Result
 from credent.training.saving import load, save
 from credent.training.thin import Thin
 

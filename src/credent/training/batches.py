@@ -28,6 +28,11 @@ def split(batch: Any) -> tuple[Any, Tensor]:
         raise InputError(
             f"the loader gave {type(batch).__name__}; training needs (x, y), (x1, x2, ..., y) or a dict with 'labels'."
         )
+    if y.ndim == 0 or y.shape[0] == 0:
+        raise InputError(
+            f"the loader gave targets of shape {tuple(y.shape)}, and a batch holds at least one row: its first axis"
+            " counts rows, as DataLoader(dataset, batch_size=32) gives them."
+        )
     return x, y
 
 

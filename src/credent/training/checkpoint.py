@@ -1,8 +1,8 @@
 """Checkpoints that are there whole or not at all.
 
 A run directory's `checkpoint/` holds `step-NNNNNNNNN.pt` files, each a complete state, written to a temporary name,
-forced to disk and renamed; the newest two are kept. A file that cannot be read is passed over for the one before it.
-Reading never executes code (`weights_only=True`).
+forced to disk and renamed; the newest two are kept, and what a killed process left half-written is removed. A file
+that cannot be read is passed over for the one before it. Reading never executes code (`weights_only=True`).
 """
 
 import re
@@ -24,6 +24,8 @@ def save(directory: Path, step: int, state: dict[str, Any]) -> None:
     write_atomically(directory / f"step-{step:09d}.pt", lambda path: torch.save({"mark": _MARK, **state}, path))
     for path in _files(directory)[:-_KEPT]:
         path.unlink()
+    for path in directory.glob(".step-*.part"):
+        path.unlink()
 
 
 def load(directory: Path) -> dict[str, Any] | None:
@@ -34,7 +36,7 @@ def load(directory: Path) -> dict[str, Any] | None:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises many kinds on a damaged file
-            problems.append(f"{path.name}: {str(error).splitlines()[0]}")
+            problems.append(f"{path.name}: {(str(error).splitlines() or ['cannot be read'])[0]}")
             continue
         if isinstance(state, dict) and state.get("mark") == _MARK:
             return state

@@ -36,7 +36,8 @@ from credent.training import batches
 from credent.training.history import Row
 from credent.training.interrupt import Interrupt
 from credent.training.progress import Report
-from credent.training.run import Result, Run
+from credent.training.result import Result
+from credent.training.run import Run
 from credent.training.thin import Thin
 
 _MINUTE = 60.0
@@ -51,6 +52,7 @@ def fit(
     steps: int | None = None,
     val: Iterable[Any] | None = None,
     val_samples: int = 10,
+    val_every: int = 1,
     run_dir: str | Path | None = None,
     resume: bool = False,
     seed: int | None = None,
@@ -68,7 +70,7 @@ def fit(
     """Train `objective` for so many `epochs` or optimiser `steps`.
 
     optimizer: None is Adam, fused, at 1e-3 for the means and 1e-2 for the scales.
-    val: a loader that is scored after each epoch with `val_samples` draws.
+    val: a loader that is scored with `val_samples` draws, after every `val_every` epochs and at the end.
     run_dir: where history, checkpoints and the posterior go; `resume=True` goes on with what is there.
     seed: seeds torch, numpy, Python and the objective's own streams; the network's initial weights are the caller's.
     scheduler: stepped after every "epoch" or every "step"; a plateau schedule sees the validation NLL.
@@ -79,8 +81,10 @@ def fit(
     """
     if autocast not in (None, torch.bfloat16):
         raise InputError(f"autocast={autocast}: torch.bfloat16 needs no loss scaling and is the one that is supported.")
-    if accumulate < 1 or log_every < 1:
-        raise InputError(f"accumulate={accumulate}, log_every={log_every}: both count from 1.")
+    if min(accumulate, log_every, val_every, val_samples) < 1:
+        raise InputError("accumulate, log_every, val_every and val_samples count from 1.")
+    if isinstance(scheduler, ReduceLROnPlateau) and (val is None or schedule == "step"):
+        raise InputError("ReduceLROnPlateau follows the validation NLL: give val=loader, and schedule='epoch'.")
     if device is not None:
         objective.to(device)
     if optimizer is None:
@@ -101,7 +105,7 @@ def fit(
                     scheduler.step()
                 run.keep()
                 report.step(run.epoch, numbers)
-                if run.step % log_every == 0:
+                if run.batch % log_every == 0:
                     run.log({})
                 late = time.monotonic() - saved > _MINUTE
                 if interrupt.requested or (late if checkpoint_every is None else run.step % checkpoint_every == 0):
@@ -111,12 +115,12 @@ def fit(
                     raise KeyboardInterrupt
                 if not run.unfinished():
                     break
-            scores = {} if probe is None else _validate(objective, probe, val_samples)
-            scores = run.log(scores)
-            report.epoch(run.epoch, scores)
+            wanted = (run.epoch + 1) % val_every == 0 or run.last_epoch()
+            scores = {} if probe is None or not wanted else _validate(objective, probe, val_samples)
+            report.epoch(run.epoch, run.log(scores))
             if run.exhausted:
                 if isinstance(scheduler, ReduceLROnPlateau):
-                    scheduler.step(float(scores.get("val_nll", scores["nll"])))
+                    scheduler.step(float(scores["val_nll"]))
                 elif scheduler is not None and schedule == "epoch":
                     scheduler.step()
                 run.close_epoch()

@@ -18,13 +18,17 @@ import torch
 from torch.utils.data import DataLoader
 
 
-def of_loader(loader: Any) -> list[torch.Generator]:
-    """The generators inside a DataLoader: its own and those of its samplers."""
+def samplers(loader: Any) -> list[Any]:
+    """What decides the order of a DataLoader: its samplers, and those that they hold."""
     if not isinstance(loader, DataLoader):
         return []
-    inner = [loader, loader.sampler, loader.batch_sampler]
-    inner += [getattr(each, "sampler", None) for each in inner[1:]]  # a BatchSampler holds the sampler that shuffles
-    found = [getattr(each, "generator", None) for each in inner]
+    outer = [loader.sampler, loader.batch_sampler]
+    return [*outer, *(getattr(each, "sampler", None) for each in outer)]  # a BatchSampler holds the one that shuffles
+
+
+def of_loader(loader: Any) -> list[torch.Generator]:
+    """The generators inside a DataLoader: its own and those of its samplers."""
+    found = [getattr(each, "generator", None) for each in [loader, *samplers(loader)]]
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
 

@@ -1,7 +1,7 @@
 """The numbers of a run over time: one JSON object per line, written as they come.
 
-A line that was cut short when the machine stopped is dropped on reading; a resumed run goes on after the rows that its
-checkpoint knows of.
+A number that is not finite (the NLL of a label held impossible) is null. A line that was cut short when the machine
+stopped is dropped on reading; a resumed run goes on after the rows that its checkpoint knows of.
 
 >>> history = History(None)
 >>> history.append({"step": 1, "nll": 0.5})
@@ -10,6 +10,7 @@ checkpoint knows of.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class History:
 
     def append(self, row: Row) -> None:
         """Add one row; in the file it is flushed at once."""
+        row = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in row.items()}
         self.rows.append(row)
         if self._path is not None:
             try:
@@ -35,7 +37,8 @@ class History:
                     file.write(json.dumps(row, allow_nan=False) + "\n")
             except OSError as error:
                 raise CredentError(
-                    f"cannot write {self._path}: {error}. The last checkpoint is whole: --resume."
+                    f"cannot write {self._path}: {error}. The last checkpoint is whole: free some space, and go on from"
+                    " it with resume=True."
                 ) from error
 
     def resume(self, count: int) -> None:

@@ -6,8 +6,7 @@ over, and the generators are set to where they were: the data order and every la
 uninterrupted run.
 """
 
-from collections.abc import Iterable, Iterator, Sized
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,26 +16,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from credent.errors import CheckpointError, InputError, NonFiniteError
+from credent.errors import CheckpointError, InputError
 from credent.families import Draws, Posterior
 from credent.families.draws import DrawFiles
 from credent.network import Params
 from credent.objectives import Objective
 from credent.training import batches, checkpoint, generators
 from credent.training.distributed import Group
+from credent.training.fingerprint import changed, fingerprint
+from credent.training.finite import raise_if_broken, raise_non_finite
 from credent.training.history import History, Row
+from credent.training.result import Result
 from credent.training.saving import save
 from credent.training.thin import Thin
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run gives: the posterior, its history and how far it went."""
-
-    posterior: Posterior
-    history: list[Row]
-    steps: int
-    run_dir: Path | None
 
 
 class Run:
@@ -81,64 +73,62 @@ class Run:
     def begin(self, resume: bool) -> None:
         """Start, or go on with what the run directory holds."""
         self.objective.train()
+        self.optimizer.zero_grad()  # whatever was left by code before
         if self.run_dir is None:
             if resume:
                 raise InputError("resume=True goes on with a run directory: name it with run_dir=.")
-            generators.restore(self.group.agree(generators.capture(self.generators)), self.generators)
+            self.group.agree_on_randomness(self.objective, self.generators)
             return
         state = checkpoint.load(self.run_dir / "checkpoint") if resume else None
         if state is not None:
             self._resume(state)
             return
-        files = ("history.jsonl", "checkpoint", "posterior.safetensors")
+        files = ("history.jsonl", "checkpoint", "draws", "posterior.safetensors")
         taken = [name for name in files if (self.run_dir / name).exists()]
         if taken and not resume:
             raise InputError(
                 f"{self.run_dir} already holds a run ({', '.join(taken)}): resume=True goes on with it; a new run wants"
                 " another run_dir."
             )
-        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self.group.agree_on_randomness(self.objective, self.generators)
+        self.group.wait()  # until all have looked, or one would see what another has begun to write
         if self.first:
-            self.history.resume(0)
-            self.draws.truncate(0)  # type: ignore[union-attr]  # files, since there is a run_dir
-        generators.restore(self.group.agree(generators.capture(self.generators)), self.generators)
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+            if taken:  # from before the first checkpoint: begun again
+                self._forget_after(0, 0)
+
+    def _forget_after(self, rows: int, draws: int) -> None:
+        self.history.resume(rows)
+        self.draws.truncate(draws)  # type: ignore[union-attr]  # files, since there is a run_dir
 
     def _fingerprint(self) -> dict[str, Any]:
-        layout = self.objective.layout
-        return {
-            "objective": type(self.objective).__name__,
-            "optimizer": type(self.optimizer).__name__,
-            "num_data": self.objective.num_data,
-            "total": self.total if self.thin is not None else None,
-            "parameters": {k: [list(layout.shapes[k]), list(layout.strides[k])] for k in layout.names},
-        }
+        return fingerprint(self.objective, self.optimizer, self.scheduler, self.generators, self.thin, self.total)
 
     def _resume(self, state: dict[str, Any]) -> None:
-        mine, theirs = self._fingerprint(), state["fingerprint"]
-        for key, value in mine.items():
-            if theirs[key] != value:
-                raise CheckpointError(
-                    f"{self.run_dir} holds another run: its {key} is {_short(theirs[key])}, this one's is"
-                    f" {_short(value)}. Build everything as the run was begun, or choose another run_dir."
-                )
+        different = changed(state["fingerprint"], self._fingerprint())
+        if different is not None:
+            what, was, now = different
+            raise CheckpointError(
+                f"{self.run_dir} holds another run: its {what} is {was}, this one's is {now}. Build everything as the"
+                " run was begun, or choose another run_dir."
+            )
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
         self._tally = dict(state["tally"])
-        self._epoch_start, self._position = state["epoch_start"], state["position"]
+        generators.restore(state["position"], self.generators)
+        self._epoch_start = state["epoch_start"]
+        self._position = None if self._epoch_start is None else state["position"]
         if self.first:
-            self.history.resume(state["rows"])
-            self.draws.truncate(state["draws"])  # type: ignore[union-attr]
-        if self._epoch_start is None:  # between two epochs
-            generators.restore(state["position"], self.generators)
+            self._forget_after(state["rows"], state["draws"])
 
     def save(self) -> None:
         """Write a checkpoint, unless a parameter has become infinite or NaN."""
         if self.run_dir is None or not self.first:
             return
-        _raise_if_broken(self.objective, self.step, self.run_dir)
+        raise_if_broken(self.objective, self.step, self.run_dir)
         state = {
             "fingerprint": self._fingerprint(),
             "objective": self.objective.state_dict(),
@@ -157,11 +147,13 @@ class Run:
 
     def end(self) -> Result:
         """The posterior, in the run directory too."""
-        posterior: Posterior = self.objective.posterior if self.thin is None else Draws(self.draws)
+        raise_if_broken(self.objective, self.step, self.run_dir)
         if self.run_dir is not None and self.first:
             self.save()
-            drawn = posterior if isinstance(posterior, Draws) else None
+            drawn = None if self.thin is None else Draws(self.draws)
             save(self.objective, self.run_dir / "posterior.safetensors", drawn)
+        self.group.wait()  # until the files are there for all
+        posterior: Posterior = self.objective.posterior if self.thin is None else Draws(self.draws)
         return Result(posterior, self.history.rows, self.step, self.run_dir)
 
     # -- the run ------------------------------------------------------------------------------------------------------
@@ -170,6 +162,10 @@ class Run:
         """Whether there are steps left."""
         return self.epoch < self.epochs if self.epochs is not None else self.step < (self.total or 0)
 
+    def last_epoch(self) -> bool:
+        """Whether nothing comes after the epoch under way."""
+        return self.epoch + 1 == self.epochs or self.step == self.total
+
     def groups(self) -> Iterator[list[Any]]:
         """The batches of each optimiser step of this epoch, those already done passed over."""
         self.exhausted = False
@@ -177,6 +173,7 @@ class Run:
             self._epoch_start = generators.capture(self.generators)
         else:
             generators.restore(self._epoch_start, self.generators)
+        self.group.begin_epoch(self.loader, self.epoch)
         iterator = iter(self.loader)
         passed = sum(1 for _ in islice(iterator, self.batch))
         if self._position is not None:
@@ -202,15 +199,15 @@ class Run:
             share = len(y) / rows
             x, y, weight = self.group.share(x, y, self.loader)
             x, y = batches.to(x, self.device), batches.to(y, self.device)
-            with torch.autocast(self.device.type, dtype=autocast, enabled=autocast is not None):
+            with self.group.own_stream(), torch.autocast(self.device.type, autocast, enabled=autocast is not None):
                 loss = wrapped(x, y)
             if not bool(loss.isfinite()):
-                self._raise_non_finite(x, y)
+                raise_non_finite(self.objective, (x, y), self.step + 1, self.run_dir)
             (loss * (share * weight)).backward()
             self._count(y, share)
         parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         if clip is not None and not bool(nn.utils.clip_grad_norm_(parameters, clip).isfinite()):
-            self._raise_non_finite(None, None)
+            raise_non_finite(self.objective, None, self.step + 1, self.run_dir)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
@@ -230,49 +227,27 @@ class Run:
     def log(self, scores: Row) -> Row:
         """A row of means since the last one, with the validation's scores."""
         if not self._tally and not scores:
-            return {}
+            return self.history.rows[-1] if self.history.rows else {}
         means = self._means() if self._tally else {}
         rates = {f"lr_{g.get('name', i)}": float(g["lr"]) for i, g in enumerate(self.optimizer.param_groups)}
         self.history.append({"step": self.step, "epoch": self.epoch + 1, **means, **scores, **rates})
         self._tally = {}
         return {**means, **scores}
 
+    def latest(self, name: str) -> float:
+        """The last value of a column of the history."""
+        return float(next(row[name] for row in reversed(self.history.rows) if name in row))
+
     def keep(self) -> None:
         """Keep the weights as a draw where the plan says so."""
-        if self.thin is not None and self.total is not None and self.thin.keeps(self.step, self.total) and self.first:
+        if self.thin is None or self.total is None or not self.thin.keeps(self.step, self.total):
+            return
+        if self.first or self.run_dir is None:  # in memory every process keeps its own
             self.draws.append({k: p.detach().clone() for k, p in self.objective.layout.params().items()})
-
-    def _raise_non_finite(self, x: Any, y: Any) -> None:
-        bad = batches.first_bad((x, y))
-        if bad is not None:
-            raise NonFiniteError(
-                f"the loss is not finite at step {self.step + 1}, because the data are not: {bad} has NaN or infinity."
-                f" Clean or drop such rows.{_kept(self.run_dir)}"
-            )
-        _raise_if_broken(self.objective, self.step + 1, self.run_dir)
-        raise NonFiniteError(
-            f"the loss or its gradient is not finite at step {self.step + 1}, though data and parameters are: the"
-            f" network overflows. Scale the inputs, lower the learning rate, or clip=1.0.{_kept(self.run_dir)}"
-        )
-
-
-def _raise_if_broken(objective: Objective, step: int, run_dir: Path | None) -> None:
-    for name, p in objective.named_parameters():
-        if not bool(p.isfinite().all()):
-            raise NonFiniteError(
-                f"parameter {name} is no longer finite at step {step}: lower the learning rate, or clip=1.0."
-                f"{_kept(run_dir)}"
-            )
-
-
-def _kept(run_dir: Path | None) -> str:
-    return "" if run_dir is None else f" The last good checkpoint is in {run_dir / 'checkpoint'}."
 
 
 def _steps(loader: Any, epochs: int, accumulate: int) -> int | None:
-    return epochs * -(-len(loader) // accumulate) if isinstance(loader, Sized) else None
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) < 60 else text[:57] + "..."
+    try:
+        return epochs * -(-len(loader) // accumulate)
+    except TypeError:  # a generator, or a DataLoader over an IterableDataset
+        return None

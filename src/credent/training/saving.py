@@ -32,7 +32,7 @@ def save(objective: Objective, path: str | os.PathLike[str], draws: Draws | None
     about = {
         "credent": 1,
         "objective": type(objective).__name__,
-        "posterior": "draws" if draws else type(objective.posterior).__name__,
+        "family": type(objective.posterior).__name__,
     }
     # one metadata entry: several would be written in no fixed order
     write_atomically(Path(path), lambda p: save_file(tensors, p, metadata={"credent": json.dumps(about)}))
@@ -55,10 +55,11 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
         index, name = key.removeprefix(_DRAWS).split("/", 1)
         drawn.setdefault(int(index), {})[name] = tensors.pop(key)
     own = _tensors(objective)
-    if about["objective"] != type(objective).__name__ or own.keys() != tensors.keys():
+    kinds = [about["objective"], about["family"]], [type(objective).__name__, type(objective.posterior).__name__]
+    if kinds[0] != kinds[1] or own.keys() != tensors.keys():
         different = sorted(own.keys() ^ tensors.keys())[:4]
         raise CheckpointError(
-            f"{path} is of {about['objective']} and does not fit this {type(objective).__name__}"
+            f"{path} is of {' with '.join(kinds[0])} and does not fit this {' with '.join(kinds[1])}"
             f" (they differ in {', '.join(different) or 'their kind'}): build the objective as the saved one was."
         )
     shapes = [k for k in own if own[k].shape != tensors[k].shape]

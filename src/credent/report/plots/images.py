@@ -46,6 +46,11 @@ def image_grid(
             "together; pass images[k], probs[k], labels[k] for the same choice k, with one row of probs an image."
         )
     names = list(class_names) if class_names is not None else [str(c) for c in range(chances.shape[1])]
+    if len(names) != chances.shape[1] or not all(0 <= truth < len(names) for truth in truths.tolist()):
+        raise InputError(
+            f"image_grid: {chances.shape[1]} probabilities an image, {len(names)} class names and labels "
+            f"{sorted(set(truths.tolist()))} do not agree; labels count from 0, and every class needs one name."
+        )
     tiles = [_tile(*each, names) for each in zip(pixels, chances, truths.tolist(), strict=True)]
     return Figure(
         "The inputs it is least sure about",
@@ -85,11 +90,10 @@ def _pixels(images: ArrayLike) -> NDArray[Any]:
     if array.dtype == np.uint8 or not array.size:
         return array
     array = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0)
-    low, high = min(array.min(), 0.0), max(array.max(), 1.0)
-    if (low, high) == (0.0, 1.0):
-        return array
     low, high = array.min(), array.max()
-    return np.asarray((array - low) / (high - low))
+    if low >= 0 and high <= 1:
+        return array
+    return np.asarray((array - low) / (high - low or 1.0))
 
 
 def _png(image: NDArray[Any]) -> str:

@@ -58,7 +58,7 @@ def reliability_diagram(
                 height=said - right,
                 bottom=right,
                 color=light("orange"),
-                alpha=0.35,
+                alpha=0.5,
                 label="gap" if number == 0 else None,
                 **place,
             )

@@ -69,7 +69,7 @@ def _panel(title: str, factor: float, axis: str, curves: Mapping[str, list[Vecto
         axes.set_title(title)
         axes.set_xlabel(axis)
         plain_ticks(axes)
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
         axes.locator_params(axis="y", nbins=6)
         if len(curves) > 1:
             legend(figure, axes)

@@ -1,0 +1,357 @@
+"""The command line: fit a network, look at what it does not know, and ask it about new inputs.
+
+Exit codes: 0 done · 2 the request cannot be carried out as written · 3 a saved run cannot be read · 4 training met a
+NaN or infinity · 130 interrupted (a checkpoint is written; --resume goes on).
+"""
+
+import csv
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from credent import __version__, data
+from credent.errors import CheckpointError, CredentError, InputError, NonFiniteError
+from credent.evaluation import Evaluation, evaluate
+from credent.files import write_atomically
+from credent.pictures import figures
+from credent.predict import predict
+from credent.predictive import ClassPredictive, GaussianPredictive
+from credent.recipe import FAMILIES, METHODS, MODELS, PRIORS, Built, Recipe
+from credent.report import comparison_page, run_page
+from credent.training import load
+from credent.training.history import read
+
+app = typer.Typer(
+    help="Make a PyTorch network Bayesian, and see what it does not know.\n\n"
+    "Start with `credent demo`, then `credent fit --data digits --out runs/first`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+datasets = typer.Typer(help="Data sets that are read from files.", no_args_is_help=True)
+app.add_typer(datasets, name="data")
+_console = Console(stderr=True)
+
+DataDir = Annotated[Path | None, typer.Option(help="Directory with data sets; else the variable CREDENT_DATA.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for machines.")]
+Run = Annotated[Path, typer.Argument(help="A run directory that `credent fit --out` wrote.")]
+Samples = Annotated[int, typer.Option(help="Draws of the weights to average over.")]
+
+
+def main() -> None:
+    """Run the command line and exit with a code that means something."""
+    app()
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors that credent raises on purpose become one line and an exit code; others keep their traceback."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except CredentError as error:
+            _console.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+            codes = {CheckpointError: 3, NonFiniteError: 4}
+            raise typer.Exit(codes.get(type(error), 2)) from error
+        except KeyboardInterrupt:
+            _console.print("[bold]interrupted[/]: the run goes on from its checkpoint with --resume.")
+            raise typer.Exit(130) from None
+
+    return run
+
+
+@app.command()
+@_guarded
+def fit(
+    out: Annotated[Path, typer.Option(help="Run directory to write: config, history, checkpoints, posterior, page.")],
+    data: Annotated[str, typer.Option(help="Data set; `credent list` names them.")] = "digits",
+    model: Annotated[str, typer.Option(help=" · ".join(MODELS))] = "mlp",
+    method: Annotated[str, typer.Option(help=" · ".join(f"{k}: {v}" for k, v in METHODS.items()))] = "vi",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data. Default: by data set.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples per step. Default: by data set.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the means. Default: by data set.")] = None,
+    scale_lr: Annotated[float, typer.Option(help="Learning rate of the scales.")] = 1e-2,
+    beta: Annotated[
+        float | None, typer.Option(help="Weight of the penalty; 1 is Bayes' rule. Default: by data.")
+    ] = None,
+    weight_samples: Annotated[int | None, typer.Option(help="Draws of the weights per step. Default: by data.")] = None,
+    prior: Annotated[str, typer.Option(help=" · ".join(PRIORS))] = "gaussian",
+    prior_scale: Annotated[str, typer.Option(help="fan_in, kaiming, glorot, or a number.")] = "kaiming",
+    family: Annotated[str, typer.Option(help=" · ".join(FAMILIES))] = "gaussian",
+    noise: Annotated[str, typer.Option(help="Regression noise: learnt, heteroscedastic, or a number.")] = "learnt",
+    random: Annotated[str, typer.Option(help="Which parameters are random, such as 'head.*'.")] = "*",
+    split: Annotated[int, typer.Option(help="UCI sets: which standard split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Initial weights, data order and noise all follow from it.")] = 0,
+    data_dir: DataDir = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a network and write the run to a directory.
+
+    Example: credent fit --data digits --model mlp --method vi --epochs 5 --seed 0 --out runs/x
+    """
+    fields = {f.name: locals()[f.name] for f in dataclasses.fields(Recipe)}
+    recipe = Recipe(**fields)
+    config = out / "config.json"
+    if resume and config.exists():
+        saved = Recipe.from_json(config.read_text())
+        if saved != recipe:
+            changed = [k for k, v in dataclasses.asdict(saved).items() if fields[k] not in (v, None)]
+            _console.print(f"resuming {out} as it was begun" + (f" (its own {', '.join(changed)})" if changed else ""))
+        recipe = saved
+    built = recipe.build(data_dir)
+    _console.print(
+        f"[bold]{recipe.method}[/] of {recipe.model} on {recipe.data}: {len(built.data.train):,} examples,"
+        f" {built.objective.layout.num_params:,} random weights, beta {recipe.beta:g}, seed {recipe.seed}",
+        highlight=False,
+    )
+    started = time.monotonic()
+    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if not resume and (out / "history.jsonl").exists():
+        raise InputError(f"{out} already holds a run: --resume goes on with it; a new run wants another --out.")
+    write_atomically(config, lambda path: path.write_text(recipe.to_json()))
+    result = built.train(out, resume, device=where, progress=not as_json)
+    summary = {
+        "run": str(out),
+        "steps": result.steps,
+        "seconds": round(time.monotonic() - started, 1),
+        "beta": recipe.beta,
+        **{k: v for k, v in result.history[-1].items() if k.startswith("val_")},
+    }
+    _say(summary, as_json, f"wrote {out}; next: credent evaluate {out}")
+
+
+@app.command(name="evaluate")
+@_guarded
+def evaluate_command(run: Run, samples: Samples = 32, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Score a run on its test data and write its page: RUN/page.html.
+
+    Example: credent evaluate runs/x --json
+    """
+    built, evaluation = _evaluated(run, samples, data_dir)
+    write_atomically(
+        run / "evaluation.json", lambda path: path.write_text(json.dumps(evaluation.scores, indent=2) + "\n")
+    )
+    page = _page(run, built, evaluation, samples)
+    summary = {"run": str(run), "samples": samples, **dataclasses.asdict(built.recipe), "scores": evaluation.scores}
+    if as_json:
+        typer.echo(json.dumps({**summary, "page": str(page)}))
+    else:
+        _table(f"{run} on the test data, {samples} draws", evaluation.scores)
+        typer.echo(f"page: {page}")
+
+
+@app.command(name="predict")
+@_guarded
+def predict_command(
+    run: Run,
+    inputs: Annotated[Path, typer.Argument(help="Inputs in original units: .npy (n, ...) or .csv, a row each.")],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; default: standard output.")] = None,
+    samples: Samples = 32,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict new inputs, with what the network does not know about each.
+
+    Columns for classes: label, probability, entropy, mutual_information, and p_0 to p_C. For regression: mean, stddev,
+    epistemic, aleatoric, and the ends of the 95 % interval, in the target's units.
+    """
+    built = _load(run, data_dir)
+    objective, about = built.objective, built.data
+    raw = _read_inputs(inputs, about.shape)
+    answer = predict(
+        objective.net, objective.posterior, objective.likelihood, (raw - about.mean) / about.std, samples=samples
+    )
+    rows = _rows(answer, about) if isinstance(answer, ClassPredictive | GaussianPredictive) else []
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    if out is None:
+        _write_csv(sys.stdout, rows)
+        return
+
+    def write(path: Path) -> None:
+        with open(path, "w", newline="") as file:
+            _write_csv(file, rows)
+
+    write_atomically(out, write)
+    typer.echo(f"wrote {len(rows)} predictions to {out}")
+
+
+@app.command(name="list")
+@_guarded
+def list_command(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """What there is: data sets, models, methods, priors and families."""
+    sets = data.names(data_dir)
+    if as_json:
+        there = {"data": [s._asdict() for s in sets], "models": MODELS, "methods": METHODS}
+        typer.echo(json.dumps({**there, "priors": list(PRIORS), "families": list(FAMILIES)}))
+        return
+    table = Table(title="data sets", box=None, title_justify="left")
+    for column in ("name", "what", "here"):
+        table.add_column(column)
+    for each in sets:
+        table.add_row(each.name, each.description, "yes" if each.available else "no")
+    console = Console()
+    console.print(table)
+    for title, named in (("models", MODELS), ("methods", METHODS)):
+        console.print(f"\n{title}")
+        for name, text in named.items():
+            console.print(f"  {name}: {text}", highlight=False)
+    console.print(f"\npriors: {', '.join(PRIORS)}\nfamilies: {', '.join(FAMILIES)}")
+
+
+@app.command()
+@_guarded
+def demo(
+    out: Annotated[Path, typer.Option(help="Directory for the runs and the page.")] = Path("demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Train MAP and VI on the built-in digits and VI on two curves, and write a page to open. About a minute."""
+    torch.set_num_threads(1)  # these networks are too small to share between cores
+    runs = {
+        "MAP": Recipe(method="map"),
+        "VI": Recipe(method="vi"),
+        "VI, a curve with a gap": Recipe(data="sine_gap"),
+        "VI, noise that grows": Recipe(data="heteroscedastic", noise="heteroscedastic"),
+    }
+    scores: dict[str, dict[str, float]] = {}
+    pictures = []
+    for name, recipe in runs.items():
+        _console.print(f"[bold]{name}[/] on {recipe.data}", highlight=False)
+        built = recipe.build()
+        result = built.train(progress=not as_json)
+        found = evaluate(built.objective, result.posterior, built.data)
+        drawn = figures(built.objective, result.posterior, built.data, found, result.history)
+        if built.data.num_classes is not None:
+            scores[name] = {k: found.scores[k] for k in ("accuracy", "nll", "ece", "brier")}
+            scores[name]["auroc"] = max(v for k, v in found.scores.items() if k.startswith("auroc_shuffled"))
+        keep = drawn[:1] if built.data.num_classes is None else drawn if name == "VI" else drawn[:1]
+        pictures += [dataclasses.replace(f, title=f"{name}: {f.title}") for f in keep]
+    page = comparison_page(
+        "What a network does not know",
+        scores,
+        pictures,
+        subtitle="1,000 handwritten digits and two curves: one plain network (MAP) beside a Bayesian one (VI), scored on"
+        " inputs that neither has seen.",
+        footer=f"credent {__version__}",
+    )
+    written = page.write(out / "page.html")
+    _say({"page": str(written), "scores": scores}, as_json, f"open {written}")
+
+
+@datasets.command()
+@_guarded
+def download(
+    name: Annotated[str, typer.Argument(help="mnist or fashion_mnist.")],
+    data_dir: DataDir = None,
+    mirror: Annotated[str | None, typer.Option(help="Address to fetch from instead of the usual one.")] = None,
+) -> None:
+    """Fetch a data set and check every file against its known checksum."""
+    typer.echo(f"in {data.download(name, data_dir, mirror)}")
+
+
+def _load(run: Path, data_dir: Path | None) -> Built:
+    if not (run / "config.json").exists():
+        raise CheckpointError(f"{run} is not a run: it has no config.json. `credent fit --out {run}` would make one.")
+    built = Recipe.from_json((run / "config.json").read_text()).build(data_dir)
+    load(built.objective, run / "posterior.safetensors")
+    return built
+
+
+def _evaluated(run: Path, samples: int, data_dir: Path | None) -> tuple[Built, Evaluation]:
+    built = _load(run, data_dir)
+    return built, evaluate(built.objective, built.objective.posterior, built.data, samples)
+
+
+def _page(run: Path, built: Built, evaluation: Evaluation, samples: int) -> Path:
+    shown = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "coverage", "interval_width")
+    cards = {k: v for k, v in evaluation.scores.items() if k in shown}
+    strangers = [v for k, v in evaluation.scores.items() if k.startswith("auroc_shuffled")]
+    if strangers:
+        cards["auroc"] = max(strangers)
+    recipe = built.recipe
+    drawn = figures(built.objective, built.objective.posterior, built.data, evaluation, read(run / "history.jsonl"))
+    settings = {**dataclasses.asdict(recipe), "draws at test time": samples}
+    page = run_page(
+        f"{recipe.method.upper()} on {recipe.data}",
+        cards,
+        drawn,
+        settings,
+        subtitle=f"{recipe.model}, {len(built.data.train):,} training and {len(built.data.test):,} test examples.",
+        footer=f"credent {__version__}",
+    )
+    return page.write(run / "page.html")
+
+
+def _read_inputs(path: Path, shape: tuple[int, ...]) -> torch.Tensor:
+    try:
+        table = path.suffix != ".npy"
+        array = np.loadtxt(path, delimiter=",", ndmin=2) if table else np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}. Give numbers only: .npy, or .csv without a header.") from error
+    size = int(np.prod(shape))
+    if array.ndim == 0 or len(array) == 0 or array.size != len(array) * size:
+        raise InputError(
+            f"{path} has shape {array.shape}; each row must hold {size} numbers, as in shape (n, {shape})."
+        )
+    if not np.isfinite(array).all():
+        raise InputError(f"{path} has NaN or infinity in row {int(np.argwhere(~np.isfinite(array))[0][0])}.")
+    return torch.from_numpy(array.astype(np.float32)).reshape(-1, *shape)
+
+
+def _rows(answer: ClassPredictive | GaussianPredictive, about: data.Data) -> list[dict[str, float]]:
+    if isinstance(answer, ClassPredictive):
+        top = answer.probs.max(-1).values
+        columns = {
+            "label": answer.label,
+            "probability": top,
+            "entropy": answer.entropy,
+            "mutual_information": answer.mutual_information,
+            **{f"p_{c}": answer.probs[:, c] for c in range(answer.probs.shape[1])},
+        }
+    else:
+        unit, centre = about.target_std, about.target_mean
+        lower, upper = answer.interval(0.95)
+        columns = {
+            "mean": unit * answer.mean + centre,
+            "stddev": unit * answer.stddev,
+            "epistemic": unit * answer.epistemic,
+            "aleatoric": unit * answer.aleatoric,
+            "lower_95": unit * lower + centre,
+            "upper_95": unit * upper + centre,
+        }
+    lists = {name: column.flatten().tolist() for name, column in columns.items()}
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _write_csv(file: Any, rows: list[dict[str, float]]) -> None:
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _table(title: str, scores: dict[str, float]) -> None:
+    table = Table(title=title, box=None, title_justify="left")
+    table.add_column("score")
+    table.add_column("value", justify="right")
+    for name, value in scores.items():
+        table.add_row(name, f"{value:.4f}")
+    Console().print(table)
+
+
+def _say(summary: dict[str, Any], as_json: bool, text: str) -> None:
+    typer.echo(json.dumps(summary) if as_json else text)

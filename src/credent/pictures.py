@@ -1,0 +1,106 @@
+"""The figures of an evaluated run: training, trust in its confidence, strange inputs, and the hardest cases."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from credent import metrics
+from credent.data import Data
+from credent.evaluation import Evaluation
+from credent.families import Posterior
+from credent.objectives import Objective
+from credent.predict import predict
+from credent.predictive import ClassPredictive, GaussianPredictive
+from credent.report import Figure, plots
+
+_SHOWN = 12
+_LEVELS = np.linspace(0.05, 0.95, 19)
+
+
+def figures(
+    objective: Objective, posterior: Posterior, data: Data, evaluation: Evaluation, history: Sequence[dict[str, Any]]
+) -> list[Figure]:
+    """All figures that this kind of data has."""
+    training = [plots.training_curves(history)] if history else []
+    x, y = data.test[:]
+    if isinstance(evaluation.predictive, GaussianPredictive):
+        band = [_band(objective, posterior, data)] if data.shape == (1,) else []
+        return [*band, _interval_calibration(evaluation.predictive, y), *training]
+    pred = evaluation.predictive
+    return [*_trust(pred, y), *_strangers(evaluation), *_hardest(pred, x, y, data), *training]
+
+
+def _trust(pred: ClassPredictive, y: Tensor) -> list[Figure]:
+    bins = metrics.reliability(pred.probs, y, bins=15)
+    diagram = plots.reliability_diagram(
+        bins.lower, bins.upper, bins.confidence, bins.accuracy, bins.count, metrics.ece(pred.probs, y, bins=15)
+    )
+    return [diagram, plots.risk_coverage({"by entropy": metrics.risk_coverage(pred.entropy, pred.label == y)})]
+
+
+def _strangers(evaluation: Evaluation) -> list[Figure]:
+    pred = evaluation.predictive
+    assert isinstance(pred, ClassPredictive)
+    found = [
+        plots.separation(
+            pred.entropy.numpy(),
+            {f"{name} pixels": other.entropy.numpy() for name, other in evaluation.strange.items()},
+            auroc={f"{name} pixels": evaluation.scores[f"auroc_{name}"] for name in evaluation.strange},
+        )
+    ]
+    if pred.num_draws > 1:
+        key = "auroc_{}_mutual_information"
+        found.append(
+            plots.separation(
+                pred.mutual_information.numpy(),
+                {f"{name} pixels": other.mutual_information.numpy() for name, other in evaluation.strange.items()},
+                "Mutual information (nats)",
+                {f"{name} pixels": evaluation.scores[key.format(name)] for name in evaluation.strange},
+            )
+        )
+    return found
+
+
+def _hardest(pred: ClassPredictive, x: Tensor, y: Tensor, data: Data) -> list[Figure]:
+    if len(data.shape) != 3:
+        return []
+    worst = pred.entropy.argsort(descending=True)[:_SHOWN]
+    images = (x[worst] * data.std + data.mean).permute(0, 2, 3, 1).clamp(0, 1)
+    return [plots.image_grid(images.numpy(), pred.probs[worst].numpy(), y[worst].numpy())]
+
+
+def _band(objective: Objective, posterior: Posterior, data: Data) -> Figure:
+    x, y = data.train[:]
+    reach = 0.4 * (x.max() - x.min())
+    grid = torch.linspace(float(x.min() - reach), float(x.max() + reach), 240)[:, None]
+    pred = predict(objective.net, posterior, objective.likelihood, grid, samples=200)
+    assert isinstance(pred, GaussianPredictive)
+
+    def units(t: Tensor) -> Any:
+        return (t * data.target_std).flatten().numpy()
+
+    return plots.predictive_band(
+        (grid * data.std + data.mean).flatten().numpy(),
+        units(pred.mean) + data.target_mean,
+        units(pred.epistemic),
+        units(pred.stddev),
+        (x * data.std + data.mean).flatten().numpy(),
+        units(y) + data.target_mean,
+    )
+
+
+def _interval_calibration(pred: GaussianPredictive, y: Tensor) -> Figure:
+    observed = [metrics.coverage(*pred.interval(float(level)), y) for level in _LEVELS]
+    return plots.curves(
+        "Do its intervals hold?",
+        {"this run": (_LEVELS, np.array(observed)), "ideal": (_LEVELS, _LEVELS)},
+        "Promised share inside",
+        "True share inside",
+        "For each size of interval, how many true answers fell inside against how many it promised. On the diagonal its"
+        " intervals hold; below it they are too narrow (overconfident), above it too wide.",
+        topic="Can its confidence be trusted?",
+        percent=True,
+    )

@@ -1,0 +1,53 @@
+"""What must be the same for a run to go on: everything that a checkpoint's numbers belong to.
+
+Memory order counts as shape does: noise is laid over the weights as they lie in memory, so in another memory format
+the same stream would give other draws.
+
+>>> changed({"optimizer": "Adam", "shape of w": [2]}, {"optimizer": "Adam", "shape of w": [3]})
+('shape of w', [2], [3])
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Generator, Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from credent.objectives import Objective
+from credent.training.thin import Thin
+
+Fingerprint = dict[str, Any]
+
+
+def fingerprint(
+    objective: Objective,
+    optimizer: Optimizer,
+    scheduler: LRScheduler | None,
+    generators: Sequence[Generator],
+    thin: Thin | None,
+    total: int | None,
+) -> Fingerprint:
+    """Plain numbers and words, each under a name that a person knows."""
+    tensors = {k: v for k, v in objective.state_dict().items() if isinstance(v, Tensor)}
+    return {
+        "objective": type(objective).__name__,
+        "posterior": type(objective.posterior).__name__,
+        "likelihood": type(objective.likelihood).__name__,
+        "num_data": objective.num_data,
+        **{f"shape of {k}": list(v.shape) for k, v in tensors.items()},
+        **{f"memory order of {k}": list(stride) for k, stride in objective.layout.strides.items()},
+        "optimizer": type(optimizer).__name__,
+        "number of parameters in each group": [len(group["params"]) for group in optimizer.param_groups],
+        "scheduler": None if scheduler is None else type(scheduler).__name__,
+        "number of generators in the loader": len(generators),
+        "plan of draws": None if thin is None else [thin.after, thin.every, total],
+    }
+
+
+def changed(theirs: Fingerprint, mine: Fingerprint) -> tuple[str, Any, Any] | None:
+    """The first thing that is not the same, and what it was and is; None where all is."""
+    for key in {**mine, **theirs}:
+        if mine.get(key) != theirs.get(key):
+            return key, theirs.get(key), mine.get(key)
+    return None

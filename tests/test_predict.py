@@ -1,0 +1,306 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from credent import families, likelihoods, predict, priors
+from credent.errors import BudgetError, InputError
+from credent.families import Draws
+from credent.layout import Layout
+from credent.objectives import VI
+
+N = 10
+
+
+def data(seed=0, n=N):
+    return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def network(*last):
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4), *last).double()
+
+
+def posterior_of(net, family=families.Gaussian(initial_scale=0.5)):  # noqa: B008  (frozen)
+    return family.bind(Layout(net))
+
+
+def snapshot(net):
+    return {k: v.clone() for k, v in net.state_dict().items()}
+
+
+def unchanged(net, before):
+    return all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+
+
+FAMILIES = [families.Dirac(), families.Gaussian(initial_scale=0.5), families.Radial(initial_scale=0.5)]
+
+
+# -- the numbers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_classification_equals_a_naive_loop(family):
+    net, x = network(), data()
+    q = posterior_of(net, family)
+    drawn, probs = q.sample(6, seed=2), []
+    for i in range(len(drawn["0.weight"])):
+        hidden = functional.relu(functional.linear(x, drawn["0.weight"][i], drawn["0.bias"][i]))
+        probs.append(functional.linear(hidden, drawn["2.weight"][i], drawn["2.bias"][i]).softmax(-1))
+    pred = predict(net, q, likelihoods.Categorical(), x, samples=6, seed=2)
+    assert torch.allclose(pred.probs, torch.stack(probs).mean(0), rtol=1e-12)
+    assert torch.allclose(pred.stddev, torch.stack(probs).std(0, correction=0), rtol=1e-8, atol=1e-12)
+    assert pred.num_draws == len(probs)
+
+
+def test_regression_keeps_every_draw():
+    net, x = network(), data()
+    q = posterior_of(net)
+    pred = predict(net, q, likelihoods.Gaussian(0.3), x, samples=5, seed=3)
+    drawn = q.sample(5, seed=3)
+    for i in range(5):
+        f = torch.func.functional_call(net, {k: w[i] for k, w in drawn.items()}, (x,))
+        assert torch.allclose(pred.means[i], f, rtol=1e-12)
+    assert pred.aleatoric.unique().tolist() == [pytest.approx(0.3)]
+
+
+def test_draws_are_averaged_all_or_in_part():
+    net = nn.Linear(1, 1, bias=False)
+    q = Draws([{"weight": torch.tensor([[float(i)]])} for i in range(4)])
+    x = torch.tensor([[2.0]])
+
+    def means(**options):
+        return predict(net, q, likelihoods.Gaussian(1.0), x, **options).means.flatten().tolist()
+
+    assert means() == means(samples=None) == means(samples=4) == [0, 2, 4, 6]
+    assert means(samples=2, seed=None) == [0, 4]
+    assert means(samples=1, seed=None) == [0]
+
+
+@pytest.mark.parametrize("size", [1, 3, N, 1000])
+def test_the_batch_size_does_not_matter(size):
+    net, x = network(nn.BatchNorm1d(4, dtype=torch.float64)), data()
+    q = posterior_of(net)
+    whole = predict(net, q, likelihoods.Categorical(), x, samples=4)
+    parts = predict(net, q, likelihoods.Categorical(), x, samples=4, batch_size=size)
+    assert torch.allclose(whole.probs, parts.probs, rtol=1e-12)
+
+
+def test_at_most_batch_size_inputs_go_through_at_once():
+    sizes = []
+
+    class Recorder(nn.Linear):
+        def forward(self, x):
+            sizes.append(len(x))
+            return super().forward(x)
+
+    net = Recorder(3, 2).double()
+    predict(net, posterior_of(net), likelihoods.Categorical(), data(), samples=2, batch_size=4)
+    assert sizes == [4, 4, 2, 4, 4, 2]
+
+
+def test_the_seed_fixes_the_numbers():
+    net, x = network(), data()
+    q = posterior_of(net)
+
+    def probs(seed):
+        return predict(net, q, likelihoods.Categorical(), x, samples=3, seed=seed).probs
+
+    assert torch.equal(probs(0), probs(0))
+    assert not torch.equal(probs(0), probs(1))
+    assert not torch.equal(probs(None), probs(None))
+    assert torch.equal(predict(net, q, likelihoods.Categorical(), x, samples=3).probs, probs(0))
+
+
+def test_an_objective_predicts_alike():
+    net, x = network(), data()
+    bnn = VI(net, likelihoods.Categorical(), priors.Gaussian(), num_data=100)
+    alone = predict(net, bnn.posterior, bnn.likelihood, x, samples=3, seed=4)
+    assert torch.equal(bnn.predict(x, samples=3, seed=4).probs, alone.probs)
+
+
+def test_parameters_that_are_not_random_stay_the_networks():
+    net, x = network(), data()
+    q = families.Gaussian(0.5).bind(Layout(net, random="2.*"))
+    drawn = q.sample(2, seed=5)
+    hidden = functional.relu(net[0](x))
+    naive = torch.stack(
+        [functional.linear(hidden, drawn["2.weight"][i], drawn["2.bias"][i]).softmax(-1) for i in range(2)]
+    )
+    pred = predict(net, q, likelihoods.Categorical(), x, samples=2, seed=5)
+    assert torch.allclose(pred.probs, naive.mean(0), rtol=1e-12)
+
+
+# -- what it leaves behind --------------------------------------------------------------------------------------------
+
+
+def test_the_network_comes_back_as_it_was():
+    net, x = network(nn.BatchNorm1d(4, dtype=torch.float64), nn.Dropout(0.5)), data()
+    net.train()
+    net[0].eval()  # modes are kept for each submodule apart
+    modes, before, own = [m.training for m in net.modules()], snapshot(net), dict(net.named_parameters())
+    pred = predict(net, posterior_of(net), likelihoods.Categorical(), x, samples=3)
+    assert [m.training for m in net.modules()] == modes
+    assert unchanged(net, before)
+    assert all(p is own[k] for k, p in net.named_parameters())
+    assert not pred.probs.requires_grad
+
+
+def test_dropout_is_off():
+    net, x = network(nn.Dropout(0.9)), data()
+    net.train()
+    q = Draws([{k: p.detach().clone() for k, p in net.named_parameters()}])
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x)
+    assert torch.allclose(pred.mean, net[:3](x).detach(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("statistics", [None, "given"])
+def test_an_exception_leaves_the_network_as_it_was(statistics):
+    class Fragile(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == 3:
+                raise ZeroDivisionError
+            return x
+
+    net, x = network(nn.BatchNorm1d(4, dtype=torch.float64), Fragile()), data()
+    net.train()
+    net[0].eval()
+    modes, before, own = [m.training for m in net.modules()], snapshot(net), dict(net.named_parameters())
+    momentum = net[3].momentum
+    given = None if statistics is None else [x, x, x, x]
+    with pytest.raises(ZeroDivisionError):
+        predict(net, posterior_of(net), likelihoods.Categorical(), x, samples=5, statistics=given)
+    assert [m.training for m in net.modules()] == modes
+    assert unchanged(net, before)
+    assert all(p is own[k] for k, p in net.named_parameters())
+    assert net[3].momentum == momentum
+
+
+# -- running statistics -----------------------------------------------------------------------------------------------
+
+
+def test_batchnorm_uses_the_networks_own_statistics():
+    net, x = network(nn.BatchNorm1d(4, dtype=torch.float64)), data()
+    with torch.no_grad():
+        net[3].running_mean.copy_(torch.arange(4))
+        net[3].running_var.fill_(4.0)
+    q = posterior_of(net)
+    drawn = {k: w[0] for k, w in q.sample(1, seed=6).items()}
+    inner = torch.func.functional_call(net[:3], {k: drawn[k] for k in drawn if not k.startswith("3")}, (x,))
+    naive = (inner - torch.arange(4)) / math.sqrt(4 + net[3].eps) * drawn["3.weight"] + drawn["3.bias"]
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=1, seed=6)
+    assert torch.allclose(pred.mean, naive.detach(), rtol=1e-12)
+
+
+def test_statistics_are_estimated_anew_for_each_draw():
+    net, x = network(nn.BatchNorm1d(4, dtype=torch.float64)), data()
+    with torch.no_grad():
+        net[3].running_mean.fill_(100.0)  # not to be used
+    batches = [data(seed, n=16) for seed in (7, 8, 9)]
+    before = snapshot(net)
+    q = posterior_of(net)
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=3, seed=10, statistics=batches, batch_size=3)
+    drawn = q.sample(3, seed=10)
+    for i in range(3):
+        w = {k: v[i] for k, v in drawn.items()}
+
+        def inner(inputs, w=w):
+            return functional.linear(
+                functional.relu(functional.linear(inputs, w["0.weight"], w["0.bias"])), w["2.weight"], w["2.bias"]
+            )
+
+        mean = torch.stack([inner(b).mean(0) for b in batches]).mean(0)
+        variance = torch.stack([inner(b).var(0) for b in batches]).mean(0)  # unbiased, as BatchNorm keeps it
+        naive = (inner(x) - mean) / (variance + net[3].eps).sqrt() * w["3.weight"] + w["3.bias"]
+        assert torch.allclose(pred.means[i], naive, rtol=1e-9)
+    assert unchanged(net, before)
+    assert net[3].momentum == 0.1
+
+
+# -- inputs -----------------------------------------------------------------------------------------------------------
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, a, b, scale=None):
+        f = self.left(a) - self.right(b)
+        return f if scale is None else f * scale
+
+
+def test_tuples_lists_and_dicts_of_inputs():
+    torch.manual_seed(11)
+    net = Two().double()
+    q = posterior_of(net)
+    a, b = data(12), data(13)
+    drawn = q.sample(2, seed=0)
+    naive = torch.stack(
+        [
+            a @ drawn["left.weight"][i].T
+            + drawn["left.bias"][i]
+            - b @ drawn["right.weight"][i].T
+            - drawn["right.bias"][i]
+            for i in range(2)
+        ]
+    )
+    for x in ((a, b), [a, b], {"a": a, "b": b}, {"b": b, "a": a}):
+        pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=2, batch_size=3)
+        assert torch.allclose(pred.means, naive, rtol=1e-9)
+    scaled = {"a": a, "b": b, "scale": torch.full((N, 1), 2.0, dtype=torch.float64)}
+    pred = predict(net, q, likelihoods.Gaussian(1.0), scaled, samples=2, batch_size=3)
+    assert torch.allclose(pred.means, 2 * naive, rtol=1e-9)
+
+
+def test_more_bytes_than_allowed_are_refused():
+    net, x = network(), data()
+    q, need = posterior_of(net), 5 * N * 4 * 8
+    with pytest.raises(BudgetError, match=rf"5 draws.*{need:,} bytes.*fewer samples, or allow {need:,}"):
+        predict(net, q, likelihoods.Gaussian(1.0), x, samples=5, max_bytes=need - 1)
+    assert predict(net, q, likelihoods.Gaussian(1.0), x, samples=5, max_bytes=need).num_draws == 5
+
+
+def test_the_refusal_comes_after_one_draw():
+    calls = []
+    net = network()
+    net.register_forward_hook(lambda *_: calls.append(1))
+    with pytest.raises(BudgetError):
+        predict(net, posterior_of(net), likelihoods.Gaussian(1.0), data(), samples=10**9, max_bytes=10**6)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("samples", [0, -3])
+def test_no_samples_is_an_error(samples):
+    net = network()
+    with pytest.raises(InputError, match=r"at least one draw; the mean network is net\(x\)"):
+        predict(net, posterior_of(net), likelihoods.Categorical(), data(), samples=samples)
+
+
+@pytest.mark.parametrize(
+    "x", [data()[:0], (data()[:0], data()[:0]), {"a": data()[:0]}], ids=["tensor", "tuple", "dict"]
+)
+def test_no_inputs_is_an_error(x):
+    net = network()
+    with pytest.raises(InputError, match="x has length 0"):
+        predict(net, posterior_of(net), likelihoods.Categorical(), x)
+
+
+@pytest.mark.parametrize(
+    "x", [data().numpy(), [1.0, 2.0], 3.0, torch.tensor(1.0), "x"], ids=["array", "list", "number", "scalar", "text"]
+)
+def test_inputs_are_tensors_with_a_batch_axis(x):
+    net = network()
+    with pytest.raises(InputError, match=r"batch axis.*torch\.as_tensor\(x\)"):
+        predict(net, posterior_of(net), likelihoods.Categorical(), x)
+
+
+def test_a_batch_size_is_positive():
+    net = network()
+    with pytest.raises(InputError, match="at least one input"):
+        predict(net, posterior_of(net), likelihoods.Categorical(), data(), batch_size=0)

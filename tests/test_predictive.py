@@ -1,0 +1,226 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize, stats
+
+from credent.errors import InputError
+from credent.predictive import BinaryPredictive, ClassPredictive, GaussianPredictive
+
+
+def class_draws(draws=6, n=30, classes=4, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return (2 * torch.randn(draws, n, classes, generator=g, dtype=torch.float64)).softmax(-1)
+
+
+def binary_draws(draws=6, n=30, outputs=2, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return (2 * torch.randn(draws, n, outputs, generator=g, dtype=torch.float64)).sigmoid()
+
+
+def mixture(draws=5, n=4, outputs=2, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    means = 2 * torch.randn(draws, n, outputs, generator=g, dtype=torch.float64)
+    scales = 0.2 + torch.rand(draws, n, outputs, generator=g, dtype=torch.float64)
+    return GaussianPredictive(means, scales)
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+
+def test_class_moments_against_numpy():
+    draws = class_draws()
+    pred = ClassPredictive.average(iter(draws))
+    assert pred.probs.numpy() == pytest.approx(draws.numpy().mean(0), rel=1e-12)
+    assert pred.mean is pred.probs
+    assert pred.stddev.numpy() == pytest.approx(draws.numpy().std(0), rel=1e-9)
+    assert pred.num_draws == 6
+    assert torch.equal(pred.label, torch.from_numpy(draws.numpy().mean(0).argmax(1)))
+
+
+def test_class_entropies_against_scipy():
+    draws = class_draws()
+    pred = ClassPredictive.average(draws)
+    entropy = stats.entropy(draws.numpy().mean(0), axis=-1)
+    aleatoric = stats.entropy(draws.numpy(), axis=-1).mean(0)
+    assert pred.entropy.numpy() == pytest.approx(entropy, rel=1e-12)
+    assert pred.aleatoric.numpy() == pytest.approx(aleatoric, rel=1e-12)
+    assert pred.mutual_information.numpy() == pytest.approx(entropy - aleatoric, rel=1e-9)
+    assert torch.equal(pred.epistemic, pred.mutual_information)
+    assert (pred.epistemic + pred.aleatoric).numpy() == pytest.approx(entropy, rel=1e-12)
+
+
+def test_draws_that_are_certain_and_disagree_know_ln_2_about_each_other():
+    pred = ClassPredictive.average([torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])])
+    assert pred.mutual_information.item() == pytest.approx(math.log(2))
+    assert pred.entropy.item() == pytest.approx(math.log(2))
+    assert pred.aleatoric.item() == 0
+    assert pred.stddev.tolist() == [[0.5, 0.5]]
+    binary = BinaryPredictive.average([torch.tensor([[1.0]]), torch.tensor([[0.0]])])
+    assert binary.mutual_information.item() == pytest.approx(math.log(2))
+    assert binary.aleatoric.item() == 0
+
+
+def test_draws_that_agree_on_even_odds_are_all_aleatoric():
+    pred = ClassPredictive.average([torch.tensor([[0.5, 0.5]])] * 3)
+    assert pred.aleatoric.item() == pytest.approx(math.log(2))
+    assert pred.mutual_information.item() == pytest.approx(0, abs=1e-7)
+    assert (pred.stddev == 0).all()
+
+
+def test_information_is_never_negative_by_rounding():
+    p = torch.rand(200, 10, generator=torch.Generator().manual_seed(1)).mul(8).softmax(-1)
+    assert (ClassPredictive.average([p] * 7).mutual_information >= 0).all()
+    assert (BinaryPredictive.average([p] * 7).mutual_information >= 0).all()
+
+
+def test_class_log_prob_and_score_by_hand():
+    pred = ClassPredictive.average([torch.tensor([[0.8, 0.2], [0.5, 0.5]]), torch.tensor([[0.2, 0.8], [0.25, 0.75]])])
+    assert pred.log_prob(torch.tensor([1, 0])).tolist() == pytest.approx([math.log(0.5), math.log(0.375)])
+    assert pred.score(torch.tensor([0, 0])) == ("accuracy", 0.5)
+
+
+# -- yes or no --------------------------------------------------------------------------------------------------------
+
+
+def test_binary_moments_and_entropies():
+    draws = binary_draws()
+    pred = BinaryPredictive.average(iter(draws))
+    p = draws.numpy()
+
+    def entropy(q):
+        return stats.entropy(np.stack([q, 1 - q]), axis=0)
+
+    assert pred.probs.numpy() == pytest.approx(p.mean(0), rel=1e-12)
+    assert pred.mean is pred.probs
+    assert pred.stddev.numpy() == pytest.approx(p.std(0), rel=1e-9)
+    assert pred.entropy.numpy() == pytest.approx(entropy(p.mean(0)), rel=1e-12)
+    assert pred.aleatoric.numpy() == pytest.approx(entropy(p).mean(0), rel=1e-12)
+    assert (pred.epistemic + pred.aleatoric).numpy() == pytest.approx(pred.entropy.numpy(), rel=1e-12)
+    y = (torch.rand(30, 2, generator=torch.Generator().manual_seed(2)) < 0.5).long()
+    assert pred.log_prob(y).numpy() == pytest.approx(stats.bernoulli.logpmf(y.numpy(), p.mean(0)), rel=1e-9)
+
+
+def test_binary_is_two_classes():
+    p = binary_draws(outputs=1)
+    two = ClassPredictive.average(torch.cat([1 - p, p], -1))
+    one = BinaryPredictive.average(p)
+    for name in ("entropy", "aleatoric", "mutual_information"):
+        assert getattr(one, name).squeeze(-1).numpy() == pytest.approx(getattr(two, name).numpy(), rel=1e-9)
+
+
+def test_binary_certainty_is_not_a_number_that_spreads():
+    pred = BinaryPredictive.average([torch.tensor([[0.0, 1.0]])])
+    assert pred.entropy.tolist() == [[0.0, 0.0]]
+    assert pred.log_prob(torch.tensor([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]
+    assert pred.log_prob(torch.tensor([[1.0, 0.0]])).tolist() == [[-math.inf, -math.inf]]
+    assert pred.score(torch.tensor([[0.0, 0.0]])) == ("accuracy", 0.5)
+
+
+# -- real targets -----------------------------------------------------------------------------------------------------
+
+
+def test_gaussian_moments():
+    pred = mixture()
+    m, s = pred.means.numpy(), pred.scales.numpy()
+    assert pred.mean.numpy() == pytest.approx(m.mean(0))
+    assert pred.epistemic.numpy() == pytest.approx(m.std(0))
+    assert pred.aleatoric.numpy() == pytest.approx(np.sqrt((s**2).mean(0)))
+    assert pred.stddev.numpy() == pytest.approx(np.sqrt(pred.epistemic.numpy() ** 2 + pred.aleatoric.numpy() ** 2))
+    rng = np.random.default_rng(0)
+    component, n = rng.integers(5, size=100_000), 100_000
+    drawn = m[component] + s[component] * rng.normal(size=(n, *m.shape[1:]))
+    second = (drawn - pred.mean.numpy()) ** 2
+    assert (np.abs(second.mean(0) - pred.stddev.numpy() ** 2) < 4 * second.std(0) / math.sqrt(n)).all()
+    assert (np.abs(drawn.mean(0) - pred.mean.numpy()) < 4 * drawn.std(0) / math.sqrt(n)).all()
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_gaussian_log_prob_is_joint_over_outputs(outputs):
+    pred = mixture(outputs=outputs)
+    y = torch.randn(4, outputs, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    joint = np.exp(stats.norm.logpdf(y.numpy(), pred.means.numpy(), pred.scales.numpy()).sum(-1)).mean(0)
+    assert pred.log_prob(y).numpy() == pytest.approx(np.log(joint), rel=1e-12)
+
+
+def test_far_targets_have_a_finite_log_density():
+    pred = GaussianPredictive(torch.tensor([[[0.0]], [[1.0]]]), torch.tensor(0.1))
+    assert pred.log_prob(torch.tensor([[101.0]])).item() == pytest.approx(
+        -0.5 * 1000**2 - math.log(0.1 * math.sqrt(2 * math.pi) * 2), rel=1e-6
+    )
+
+
+def test_gaussian_log_prob_refuses_another_shape():
+    with pytest.raises(InputError, match=r"\(4,\), predictions \(4, 1\)"):
+        mixture(outputs=1).log_prob(torch.zeros(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("level", [0.001, 0.025, 0.5, 0.9, 0.999])
+def test_quantiles_against_root_finding(level):
+    pred = mixture()
+    found = pred.quantile(level)
+    for i in range(4):
+        for d in range(2):
+            m, s = pred.means[:, i, d].numpy(), pred.scales[:, i, d].numpy()
+            root = optimize.brentq(lambda v, m=m, s=s: stats.norm.cdf(v, m, s).mean() - level, -50, 50, xtol=1e-13)
+            assert found[i, d].item() == pytest.approx(root, abs=1e-9)
+    assert pred.cdf(found).numpy() == pytest.approx(level, abs=1e-9)
+
+
+def test_one_draw_has_the_quantiles_of_its_gaussian():
+    pred = GaussianPredictive(torch.tensor([[[2.0]]], dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64))
+    low, high = pred.interval(0.95)
+    assert (low.item(), high.item()) == pytest.approx(stats.norm(2.0, 0.5).interval(0.95), abs=1e-9)
+    low, high = pred.interval(0.5)
+    assert (low.item(), high.item()) == pytest.approx(stats.norm(2.0, 0.5).interval(0.5), abs=1e-9)
+    assert pred.entropy.item() == pytest.approx(stats.norm(2.0, 0.5).entropy(), abs=1e-6)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.5, math.nan, 95])
+def test_a_level_lies_between_zero_and_one(level):
+    with pytest.raises(InputError, match="strictly between 0 and 1"):
+        mixture().quantile(level)
+
+
+def test_gaussian_entropy_against_monte_carlo():
+    pred, n = mixture(), 40_000
+    rng = np.random.default_rng(1)
+    m, s = pred.means.numpy(), pred.scales.numpy()
+    component = rng.integers(5, size=n)
+    drawn = m[component] + s[component] * rng.normal(size=(n, *m.shape[1:]))
+    each = -np.log(stats.norm.pdf(drawn[:, None], m, s).mean(1))
+    error = each.std(0) / math.sqrt(n)
+    assert (np.abs(pred.entropy.numpy() - each.mean(0)) < 4 * error).all()
+    assert error.max() < 0.01
+    own = stats.norm.entropy(scale=s).mean(0)
+    assert (np.abs(pred.mutual_information.numpy() - (each.mean(0) - own)) < 4 * error).all()
+
+
+def test_two_distant_halves_know_ln_2_about_each_other():
+    pred = GaussianPredictive(torch.tensor([[[-20.0]], [[20.0]]], dtype=torch.float64), torch.tensor(1.0))
+    assert pred.mutual_information.item() == pytest.approx(math.log(2), abs=1e-6)
+    assert pred.entropy.item() == pytest.approx(math.log(2) + stats.norm.entropy(), abs=1e-6)
+
+
+def test_one_noise_level_broadcasts_over_all_outputs():
+    means = mixture().means
+    one, all_ = GaussianPredictive(means, torch.tensor(0.5)), GaussianPredictive(means, torch.full_like(means, 0.5))
+    y = torch.zeros(4, 2, dtype=torch.float64)
+    for name in ("mean", "stddev", "epistemic", "aleatoric", "entropy", "mutual_information"):
+        assert getattr(one, name).shape == (4, 2)
+        assert getattr(one, name).numpy() == pytest.approx(getattr(all_, name).numpy())
+    assert one.log_prob(y).numpy() == pytest.approx(all_.log_prob(y).numpy())
+    assert one.quantile(0.3).numpy() == pytest.approx(all_.quantile(0.3).numpy())
+    assert one.num_draws == 5
+
+
+def test_score_is_the_error_of_the_mean():
+    pred = GaussianPredictive(torch.tensor([[[0.0], [1.0]], [[2.0], [1.0]]]), torch.tensor(1.0))
+    assert pred.score(torch.tensor([[4.0], [1.0]])) == ("rmse", pytest.approx(math.sqrt(9 / 2)))
+
+
+@pytest.mark.parametrize("kind", [ClassPredictive, BinaryPredictive])
+def test_no_draws_is_an_error(kind):
+    with pytest.raises(InputError, match="samples >= 1"):
+        kind.average([])

@@ -1,0 +1,252 @@
+"""Wrong input is refused with the line to write instead, and harms nothing on disk."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import credent as cr
+from credent.data import batches
+from credent.errors import BudgetError, CheckpointError, CredentError, InputError, NonFiniteError
+from credent.training import checkpoint
+
+
+def contents(directory):
+    return {p.relative_to(directory): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def begun(build, rows, tmp_path):
+    """A run of three steps that another loader is about to go on with: `go_on(loader)` must fail, and not harm it."""
+    cr.fit(build("MAP"), None, list(batches(rows, 8)), steps=3, run_dir=tmp_path, progress=False)
+    before = contents(tmp_path)
+
+    def go_on(loader, error, match, objective=None, **options):
+        options = {"steps": 9, "run_dir": tmp_path, "resume": True, "progress": False} | options
+        with pytest.raises(error, match=match) as caught:
+            cr.fit(build("MAP") if objective is None else objective, None, loader, **options)
+        assert isinstance(caught.value, CredentError)
+        assert contents(tmp_path) == before
+
+    return go_on
+
+
+def test_an_empty_loader(build, rows, begun, tmp_path):
+    begun([], InputError, "loader is empty.*no batch")
+    run_dir = tmp_path / "new"
+    with pytest.raises(InputError, match="loader is empty"):
+        cr.fit(build("MAP"), None, [], epochs=1, run_dir=run_dir, progress=False)
+    assert contents(run_dir) == {}  # so that the next attempt needs no other directory
+    assert cr.fit(build("MAP"), None, batches(rows, 8), epochs=1, run_dir=run_dir, progress=False).steps == 4
+
+
+def test_a_generator_that_is_used_up(build, rows):
+    once = (each for each in [rows[:8], rows[8:16]])
+    with pytest.raises(InputError, match="generator that was used up"):
+        cr.fit(build(), None, once, epochs=2, progress=False)
+
+
+@pytest.mark.parametrize("batch", [torch.zeros(8, 5), {"x": torch.zeros(8, 5)}, (torch.zeros(8, 5),), ([0.0], [1])])
+def test_batches_of_another_make(begun, batch):
+    begun([batch], InputError, r"the loader gave \w+; training needs \(x, y\)")
+
+
+def test_batches_without_rows(begun, rows):
+    x, y = rows.tensors
+    begun(DataLoader(TensorDataset(x, y), batch_size=None), InputError, r"shape \(\).*batch_size=32")
+    begun([(x[:0], y[:0])], InputError, r"shape \(0,\).*at least one row")
+
+
+def test_labels_out_of_range(begun, rows):
+    x, y = rows.tensors
+    begun([(x, y + 1)], InputError, "labels run from 1 to 3.*3 outputs.*renumber")
+    begun([(x, y - 1)], InputError, "labels run from -1 to 1.*renumber")
+
+
+def test_targets_of_another_shape_or_type(begun, rows):
+    x, y = rows.tensors
+    begun([(x, y[:8])], InputError, r"must have shape \(32,\).*y has \(8,\)")
+    begun([(x, nn.functional.one_hot(y, 3))], InputError, r"y\.argmax\(-1\)")
+    begun([(x, y.float())], InputError, r"y\.long\(\)")
+    line = cr.MAP(nn.Linear(5, 1), cr.likelihoods.Gaussian(), num_data=32)
+    with pytest.raises(InputError, match=r"y\.unsqueeze\(-1\)"):
+        cr.fit(line, None, [(x, x[:, 0])], steps=1, progress=False)
+
+
+def test_how_long(build, rows, tmp_path):
+    for length in ({}, {"epochs": 1, "steps": 1}):
+        with pytest.raises(InputError, match="epochs=10, or steps=5000"):
+            cr.fit(build(), None, batches(rows, 8), run_dir=tmp_path / "new", progress=False, **length)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"accumulate": 0}, {"log_every": 0}])
+def test_counts_from_one(build, rows, wrong):
+    with pytest.raises(InputError, match="count from 1"):
+        cr.fit(build(), None, batches(rows, 8), steps=1, progress=False, **wrong)
+
+
+@pytest.mark.parametrize("options", [{}, {"schedule": "step"}])
+def test_a_plateau_schedule_needs_something_to_watch(build, rows, options):
+    objective = build()
+    sgd = torch.optim.SGD(objective.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(sgd)
+    val = {"val": batches(rows, 8)} if options else {}
+    with pytest.raises(InputError, match=r"ReduceLROnPlateau.*val=loader.*'epoch'"):
+        cr.fit(objective, sgd, batches(rows, 8), steps=1, scheduler=plateau, progress=False, **options, **val)
+
+
+def test_an_empty_validation(build, rows):
+    with pytest.raises(InputError, match=r"validation loader is empty.*leave val= out"):
+        cr.fit(build(), None, batches(rows, 8), steps=1, val=[], progress=False)
+
+
+# -- numbers that are none --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("value", "step"), [(torch.nan, 4), (torch.inf, 5)])
+def test_data_that_are_not_finite(begun, rows, value, step):
+    """NaN is seen at once; an infinity that tanh turns into one is seen when its gradient has done its work."""
+    x, y = rows.tensors[0].clone(), rows.tensors[1]
+    x[5, 2] = value
+    match = rf"step {step}, because the data.*row 5 of a tensor \(32, 5\).*last good checkpoint"
+    begun([(x, y)] * 2, NonFiniteError, match)
+
+
+def test_targets_that_are_not_finite():
+    x = torch.linspace(0, 1, 6)[:, None]
+    y = x.clone()
+    y[4] = torch.nan
+    objective = cr.VI(nn.Linear(1, 1), cr.likelihoods.Gaussian(), num_data=6)
+    with pytest.raises(NonFiniteError, match=r"row 4 of a tensor \(6, 1\).*Clean or drop"):
+        cr.fit(objective, None, [(x, y)], steps=1, progress=False)
+
+
+def test_a_learning_rate_that_diverges(tmp_path):
+    """The error names what broke and when; the newest checkpoint is whole, finite, and goes on."""
+
+    def build(lr):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1))
+        objective = cr.MAP(net, cr.likelihoods.Gaussian(scale=0.1), num_data=16)
+        return objective, torch.optim.SGD(objective.parameters(), lr=lr, momentum=0.9)
+
+    x = torch.linspace(-1, 1, 16)[:, None]
+    options = {"run_dir": tmp_path, "checkpoint_every": 1, "progress": False}
+    with pytest.raises(NonFiniteError) as caught:
+        cr.fit(*build(0.1), [(x, 2 * x)], steps=500, **options)
+    state = checkpoint.load(tmp_path / "checkpoint")
+    assert f"step {state['step'] + 1}" in str(caught.value)
+    for word in ("largest weight is", "in net.", "lower the learning rate", "clip=1.0", "last good checkpoint"):
+        assert word in str(caught.value)
+    assert 1 < state["step"] < 500
+    tensors = [v for k, v in state["objective"].items() if k.startswith("net.")]
+    assert len(tensors) == 4
+    assert all(v.isfinite().all() for v in tensors)
+    assert not (tmp_path / "posterior.safetensors").exists()
+    with pytest.raises(NonFiniteError):
+        cr.fit(*build(0.1), [(x, 2 * x)], steps=500, resume=True, **options)
+    assert checkpoint.load(tmp_path / "checkpoint")["step"] == state["step"]
+
+
+def test_a_last_step_that_diverges_is_no_result(build, rows):
+    objective = build("MAP")
+    sgd = torch.optim.SGD(objective.parameters(), lr=torch.inf)
+    with pytest.raises(NonFiniteError, match=r"parameter net\.0\.weight is no longer finite at step 1"):
+        cr.fit(objective, sgd, batches(rows, 8), steps=1, progress=False)
+
+
+def test_gradients_that_overflow(build, rows):
+    """A finite loss of sqrt(w) at w = 0 has an infinite gradient; with clip= it is seen before it does harm."""
+
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(3))
+
+        def forward(self, x):
+            return x[:, :3] * 0 + self.w.sqrt()
+
+    objective = cr.MAP(Root(), cr.likelihoods.Categorical(), num_data=32)
+    with pytest.raises(NonFiniteError, match="gradient is not finite at step 1, though data and parameters are"):
+        cr.fit(objective, None, batches(rows, 32), steps=1, clip=1.0, progress=False)
+    assert objective.net.w.isfinite().all()
+
+
+def test_an_impossible_label_in_validation_does_not_stop_the_run(tmp_path):
+    """The NLL of a label with probability zero is infinite: a null in the history, not the end of the run."""
+    net = nn.Linear(1, 2)
+    nn.init.constant_(net.weight, 0.0)
+    net.weight.data[0] = 1e4
+    objective = cr.MAP(net, cr.likelihoods.Categorical(), num_data=1)
+    val = [(torch.ones(1, 1), torch.tensor([1]))]
+    options = {"run_dir": tmp_path, "progress": False}
+    result = cr.fit(objective, None, [(torch.ones(1, 1), torch.tensor([0]))], epochs=2, val=val, **options)
+    assert [row["val_nll"] for row in result.history] == [None, None]
+    assert '"val_nll": null' in (tmp_path / "history.jsonl").read_text()
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+class Trap:
+    """A pickle that leaves a file behind wherever it is loaded with code allowed."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def bombs(directory, trap):
+    """Both ways to hide one: a bare pickle, and a zip as torch writes it."""
+    directory.mkdir(parents=True)
+    (directory / "step-000000001.pt").write_bytes(pickle.dumps({"mark": "credent checkpoint 1", "x": Trap(trap)}))
+    torch.save({"mark": "credent checkpoint 1", "x": Trap(trap)}, directory / "step-000000002.pt")
+
+
+def test_a_checkpoint_with_code_in_it_is_not_run(build, rows, tmp_path):
+    trap = tmp_path / "sprung"
+    bombs(tmp_path / "run" / "checkpoint", trap)
+    pickle.loads((tmp_path / "run" / "checkpoint" / "step-000000001.pt").read_bytes())
+    assert trap.exists()  # the trap works
+    trap.unlink()
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be read.*another directory"):
+        cr.fit(build(), None, batches(rows, 8), steps=1, run_dir=tmp_path / "run", resume=True, progress=False)
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        cr.load(build(), tmp_path / "run" / "checkpoint" / "step-000000002.pt")
+    assert not trap.exists()
+    assert contents(tmp_path) == before
+
+
+def test_foreign_and_truncated_checkpoints(build, rows, tmp_path):
+    fit = {"loader": batches(rows, 8), "run_dir": tmp_path, "progress": False}
+    cr.fit(build(), None, steps=2, checkpoint_every=1, **fit)
+    newest, older = tmp_path / "checkpoint/step-000000002.pt", tmp_path / "checkpoint/step-000000001.pt"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    torch.save({"weights": torch.zeros(2)}, older)
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"step-000000002\.pt: .*step-000000001\.pt: not written by this version"):
+        cr.fit(build(), None, steps=4, resume=True, **fit)
+    assert contents(tmp_path) == before
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_more_draws_than_memory_are_refused_before_anything_runs(build, rows, tmp_path, monkeypatch):
+    objective = build("MAP")
+    size = 4 * sum(p.numel() for p in objective.net.parameters())
+    monkeypatch.setattr(type(objective), "forward", lambda *_: pytest.fail("it trains"))
+    keep = cr.Thin(after=0.0, every=1, max_bytes=10 * size)
+    options = {"run_dir": tmp_path / "new", "progress": False}
+    with pytest.raises(BudgetError, match=rf"11 draws of {size} bytes.*Thin\(every=2\).*max_bytes="):
+        cr.fit(objective, None, batches(rows, 8), steps=11, keep=keep, **options)
+    with pytest.raises(InputError, match="keeps no draw of a run of 11 steps"):
+        cr.fit(objective, None, batches(rows, 8), steps=11, keep=cr.Thin(after=0.5, every=6), **options)
+    assert not (tmp_path / "new").exists()

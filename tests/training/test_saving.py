@@ -1,0 +1,155 @@
+"""A posterior file is all that prediction needs, the same bytes each time, and never code."""
+
+import hashlib
+import json
+import struct
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import credent as cr
+from credent.errors import CheckpointError
+
+X = torch.linspace(-2, 2, 20)[:, None]
+KINDS = ["MAP", "Gaussian", "Radial", "Draws"]
+
+
+def build(kind, seed, width=6, noise="learnt"):
+    """A regression with BatchNorm and a learnt noise; the seed decides the first weights."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(1, width), nn.BatchNorm1d(width), nn.Tanh(), nn.Linear(width, 1))
+    likelihood = cr.likelihoods.Gaussian(noise)
+    if kind in ("MAP", "Draws"):
+        return cr.MAP(net, likelihood, num_data=20)
+    return cr.VI(net, likelihood, num_data=20, family=getattr(cr.families, kind)())
+
+
+def trained(kind, run_dir=None):
+    objective = build(kind, seed=0)
+    keep = cr.Thin(after=0.5, every=2) if kind == "Draws" else None
+    optimizer = torch.optim.Adam(objective.param_groups(lr=0.05))
+    result = cr.fit(objective, optimizer, [(X, X.sin())], steps=10, keep=keep, run_dir=run_dir, progress=False)
+    return objective, result.posterior
+
+
+def predictions(objective, posterior, samples=None):
+    pred = cr.predict(objective.net, posterior, objective.likelihood, X, samples=samples, seed=1)
+    return pred.means, pred.scales
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_posterior_predicts_the_same_bits(tmp_path, same, kind):
+    """Into a network with other first weights, statistics and noise, which predicted something else."""
+    objective, posterior = trained(kind)
+    path = tmp_path / "posterior.safetensors"
+    cr.save(objective, path, posterior if kind == "Draws" else None)
+    fresh = build(kind, seed=1)
+    assert not same(predictions(fresh, fresh.posterior, 4), predictions(objective, posterior, 4))
+    loaded = cr.load(fresh, path)
+    assert type(loaded) is type(posterior)
+    assert same(predictions(fresh, loaded, 4), predictions(objective, posterior, 4))
+    assert same(loaded.mean(), posterior.mean())
+    assert same(loaded.stddev(), posterior.stddev())
+    assert same(fresh.net[1].running_var, objective.net[1].running_var)
+    assert same(fresh.likelihood.log_scale, objective.likelihood.log_scale)
+    if kind == "Draws":
+        assert len(loaded) == len(posterior) == 2
+        assert all(map(same, loaded.draws(), posterior.draws()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_leaves_the_file_that_save_writes(tmp_path, kind):
+    objective, posterior = trained(kind, tmp_path / "run")
+    cr.save(objective, tmp_path / "saved.safetensors", posterior if kind == "Draws" else None)
+    assert (tmp_path / "run" / "posterior.safetensors").read_bytes() == (tmp_path / "saved.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["Gaussian", "Draws"])
+def test_the_bytes_depend_on_the_numbers_alone(tmp_path, kind):
+    digests = set()
+    for name in "ab":
+        objective, posterior = trained(kind)
+        if name == "b":  # where the streams stand is no part of a posterior
+            next(objective.posterior.draws())
+        path = tmp_path / name
+        cr.save(objective, path, posterior if kind == "Draws" else None)
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+def test_nothing_but_numbers_is_inside(tmp_path):
+    """The layout of the file, read by hand: a length, a JSON header, and the tensors' bytes to the end."""
+    objective, posterior = trained("Draws")
+    path = tmp_path / "posterior.safetensors"
+    cr.save(objective, path, posterior)
+    raw = path.read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + length])
+    about = header.pop("__metadata__")
+    assert json.loads(about["credent"]) == {"credent": 1, "objective": "MAP", "family": "DiracPosterior"}
+    assert max(each["data_offsets"][1] for each in header.values()) == len(raw) - 8 - length
+    names = {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"}
+    statistics = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    expected = {f"net.{n}" for n in names | statistics} | {f"draws/{i}/{n}" for i in (0, 1) for n in names}
+    assert header.keys() == expected | {"likelihood.log_scale"}
+
+
+def test_saving_leaves_no_part_and_replaces_whole(tmp_path):
+    objective, _ = trained("MAP")
+    path = tmp_path / "deep" / "posterior.safetensors"
+    cr.save(objective, path)
+    cr.save(objective, path)
+    assert [p.name for p in path.parent.iterdir()] == ["posterior.safetensors"]
+
+
+# -- what does not fit ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [
+        (lambda: build("Gaussian", 0, width=7), r"another network: .*has shape \(6"),
+        (lambda: build("MAP", 0), "VI with GaussianPosterior .* this MAP with DiracPosterior.*build the objective as"),
+        (lambda: build("Radial", 0), "GaussianPosterior and does not fit this VI with RadialPosterior"),
+        (lambda: build("Gaussian", 0, noise=0.5), r"differ in likelihood\.log_scale"),
+        (lambda: cr.VI(nn.Linear(1, 1), cr.likelihoods.Gaussian(), num_data=20), r"differ in .*net\.0\.bias"),
+    ],
+)
+def test_another_network_s_posterior_is_refused(tmp_path, same, other, match):
+    path = tmp_path / "posterior.safetensors"
+    cr.save(trained("Gaussian")[0], path)
+    objective = other()
+    before = {k: v.clone() for k, v in objective.state_dict().items() if isinstance(v, torch.Tensor)}
+    with pytest.raises(CheckpointError, match=match):
+        cr.load(objective, path)
+    assert all(torch.equal(v, objective.state_dict()[k]) for k, v in before.items())
+
+
+def test_foreign_truncated_and_missing_files_are_refused(tmp_path):
+    objective = build("Gaussian", 0)
+    path = tmp_path / "posterior.safetensors"
+    with pytest.raises(CheckpointError, match=r"there is no .*--resume"):
+        cr.load(objective, path)
+    save_file({"w": torch.zeros(2)}, path)
+    with pytest.raises(CheckpointError, match="not a posterior that this version of credent wrote"):
+        cr.load(objective, path)
+    save_file({"w": torch.zeros(2)}, path, metadata={"credent": "not json"})
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        cr.load(objective, path)
+    cr.save(trained("Gaussian")[0], path)
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        cr.load(objective, path)
+
+
+def test_safetensors_alone_reads_the_file(tmp_path):
+    """Another program needs no part of credent."""
+    objective, _ = trained("Gaussian")
+    cr.save(objective, tmp_path / "posterior.safetensors")
+    tensors = load_file(tmp_path / "posterior.safetensors")
+    for name, p in objective.net.named_parameters():
+        assert torch.equal(tensors[f"net.{name}"], p.detach())
+        sigma = torch.nn.functional.softplus(tensors[f"q.scales.rho.{name}"])
+        assert torch.equal(sigma, objective.posterior.stddev()[name])
