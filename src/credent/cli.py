@@ -245,8 +245,8 @@ def demo(
         "What a network does not know",
         scores,
         pictures,
-        subtitle="1,000 handwritten digits and two curves: one plain network (MAP) beside a Bayesian one (VI), scored on"
-        " inputs that neither has seen.",
+        subtitle="1,000 handwritten digits and two curves: one plain network (MAP) beside a Bayesian one (VI), scored"
+        " on inputs that neither has seen.",
         footer=f"credent {__version__}",
     )
     written = page.write(out / "page.html")

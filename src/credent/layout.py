@@ -102,20 +102,20 @@ class Layout:
 
     def views(self, flat: Tensor) -> Params:
         """`unflatten` for a vector that gradients flow back to."""
-        return dict(zip(self.names, _Views.apply(flat, self), strict=True))
+        return dict(zip(self.names, _Views.apply(flat, self), strict=True))  # type: ignore[no-untyped-call]
 
 
 class _Views(torch.autograd.Function):
     """Views whose gradients are laid into one vector: one pass, where slicing would fill a zero vector per view."""
 
     @staticmethod
-    def forward(ctx: Any, flat: Tensor, layout: Layout) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(ctx: Any, flat: Tensor, layout: Layout) -> tuple[Tensor, ...]:
         ctx.layout = layout
         return tuple(layout.unflatten(flat).values())
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return ctx.layout.flatten(dict(zip(ctx.layout.names, grads, strict=True))), None
 
 

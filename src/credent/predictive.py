@@ -17,7 +17,7 @@ tensor([0.])
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -173,13 +173,14 @@ class GaussianPredictive:
 
     def cdf(self, y: Tensor) -> Tensor:
         """Predictive probability of a value below `y`, per output, (n, D)."""
-        return torch.special.ndtr((y - self.means) / self.scales).mean(0)
+        below: Tensor = torch.special.ndtr((y - self.means) / self.scales)
+        return below.mean(0)
 
     def quantile(self, level: float) -> Tensor:
         """The value that y stays below with probability `level`, per output, (n, D), by bisection."""
         if not 0 < level < 1:
             raise InputError(f"quantile({level}): a level lies strictly between 0 and 1, such as 0.975.")
-        own = self.means + self.scales * torch.special.ndtri(torch.tensor(level, dtype=self.means.dtype))
+        own: Tensor = self.means + self.scales * torch.special.ndtri(torch.tensor(level, dtype=self.means.dtype))
         low, high = own.amin(0), own.amax(0)  # the mixture's quantile lies between its components' quantiles
         for _ in range(60):
             middle = (low + high) / 2
@@ -217,7 +218,7 @@ Predictive = ClassPredictive | BinaryPredictive | GaussianPredictive
 """What `predict` returns."""
 
 
-def _running(probs, entropy):  # type: ignore[no-untyped-def]
+def _running(probs: Iterable[Tensor], entropy: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor, int]:
     """Mean, standard deviation and mean entropy over draws, by Welford's update."""
     count, mean, square, entropies = 0, torch.zeros(()), torch.zeros(()), torch.zeros(())
     for p in probs:

@@ -386,7 +386,7 @@ def test_fused_gaussian_kl_equals_autograd(network, loc):
     q = bound(MEMBERS["gaussian"], net)
     locs = {k: loc * (i - 1) for i, k in enumerate(q.layout.names)}  # negative, zero and positive
     scale = {k: 0.3 + 0.2 * i for i, k in enumerate(q.layout.names)}
-    fused = 2.5 * _GaussianKL.apply(q.layout, DiagonalGaussian(locs, scale), q.scales(), *q.layout.params().values())
+    fused = 2.5 * _GaussianKL.apply(q.layout, DiagonalGaussian(locs, scale), q.scales.sigma(), *q.layout.params().values())
     fused.backward()
     rho, means, sigma = naive(net, q)
     normal, at = torch.distributions.Normal, functools.partial(torch.tensor, dtype=torch.float64)
@@ -633,7 +633,7 @@ def test_scales_are_positive(member, rho, dtype):
     q = member.describe(0.1).bind(Layout(layered().to(dtype)))
     with torch.no_grad():
         q.scales.rho.fill_(rho)
-    sigma = q.scales()
+    sigma = q.scales.sigma()
     assert (sigma > 0).all()
     assert sigma.detach().numpy() == pytest.approx(float(np.logaddexp(0, rho)), rel=1e-6)
     q.entropy().backward()
@@ -716,13 +716,13 @@ def test_only_the_random_parameters_are_drawn(member):
 @each_noisy
 def test_scales_are_computed_once_within_a_loss(member):
     q = bound(member, layered())
-    assert q.scales() is not q.scales()
+    assert q.scales.sigma() is not q.scales.sigma()
     with q.cached():
-        inside = q.scales()
-        assert q.scales() is inside
+        inside = q.scales.sigma()
+        assert q.scales.sigma() is inside
     with torch.no_grad():
         q.scales.rho += 1
-    assert not torch.equal(q.scales(), inside)
+    assert not torch.equal(q.scales.sigma(), inside)
     with pytest.raises(ZeroDivisionError), q.cached():
         raise ZeroDivisionError
-    assert q.scales() is not q.scales()
+    assert q.scales.sigma() is not q.scales.sigma()

@@ -224,7 +224,7 @@ def test_the_batch_size_does_not_move_the_optimum(batch_size):
 
 def test_stochastic_steps_on_single_data_end_there_too():
     problem = Problem(3, 20)
-    found = train(vi(problem), problem, batch_size=1, steps=1500, lr=0.03)
+    found = train(vi(problem), problem, batch_size=1, steps=1500, lr=0.06)
     assert_is_the_optimum(found, problem.posterior(), of_mean=0.01, of_scale=0.02)
 
 

@@ -56,7 +56,7 @@ class GaussianPosterior(LocationScale):
     @torch.no_grad()
     def stddev(self) -> Params:
         """sigma by name."""
-        return self.layout.unflatten(self.scales())
+        return self.layout.unflatten(self.scales.sigma())
 
     def log_prob(self, params: Params, detached: bool = False) -> Tensor:
         """log q(w) in nats."""
@@ -66,13 +66,14 @@ class GaussianPosterior(LocationScale):
 
     def entropy(self) -> Tensor:
         """H[q] in nats."""
-        return self.scales().log().sum() + self.layout.num_params * (0.5 + _HALF_LOG_2PI)
+        return self.scales.sigma().log().sum() + self.layout.num_params * (0.5 + _HALF_LOG_2PI)
 
     def kl(self, prior: "Prior") -> Tensor | None:
         """KL(q || p) in nats: in one pass for a Gaussian prior, else by the prior's expectation under a Gaussian."""
-        means, sigma = self.layout.params(), self.scales()
+        means, sigma = self.layout.params(), self.scales.sigma()
         if prior.gaussian is not None:
-            return _GaussianKL.apply(self.layout, prior.gaussian, sigma, *means.values())  # type: ignore[no-any-return,no-untyped-call]
+            kl: Tensor = _GaussianKL.apply(self.layout, prior.gaussian, sigma, *means.values())  # type: ignore[no-untyped-call]
+            return kl
         cross_entropy = prior.cross_entropy(means, self.layout.views(sigma))
         return None if cross_entropy is None else cross_entropy - self.entropy()
 
@@ -81,7 +82,7 @@ class _GaussianKL(torch.autograd.Function):
     """sum_i log(s_i / sigma_i) + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2, its gradients in closed form."""
 
     @staticmethod
-    def forward(ctx: Any, layout: Layout, prior: DiagonalGaussian, sigma: Tensor, *means: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, layout: Layout, prior: DiagonalGaussian, sigma: Tensor, *means: Tensor) -> Tensor:
         ctx.layout, ctx.prior = layout, prior
         ctx.save_for_backward(sigma, *means)
         total = -sigma.log().sum() - layout.num_params / 2
@@ -93,8 +94,8 @@ class _GaussianKL(torch.autograd.Function):
         return total
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         sigma, *means = ctx.saved_tensors
         layout, prior = ctx.layout, ctx.prior
         by_mean = []

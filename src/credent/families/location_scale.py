@@ -44,21 +44,21 @@ class LocationScale(Variational):
     def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
         """n independent draws (default 1)."""
         noise = self.noise if seed is None else Noise(seed)
-        sigma, means = self.scales(), self.layout.params()
+        sigma, means = self.scales.sigma(), self.layout.params()
         for _ in range(1 if n is None else n):
             flat = self.layout.flatten(means)
             yield self.layout.unflatten(flat.addcmul_(sigma, self.standard(noise, sigma)))
 
     def rsample(self) -> Params:
         """One draw, differentiable in mu and sigma."""
-        sigma, means = self.scales(), self.layout.params()
+        sigma, means = self.scales.sigma(), self.layout.params()
         e = self.standard(self.noise, sigma.detach())
         views = _Sample.apply(self.layout, sigma, e, *means.values())  # type: ignore[no-untyped-call]
         return dict(zip(means, views, strict=True))
 
     def _residuals(self, params: Params, detached: bool) -> tuple[Params, Tensor]:
         """e = (w - mu) / sigma by name, and sum log sigma."""
-        sigma, means = self.scales(), self.layout.params()
+        sigma, means = self.scales.sigma(), self.layout.params()
         if detached:
             sigma, means = sigma.detach(), self.mean()
         scale = self.layout.views(sigma)
@@ -69,15 +69,15 @@ class _Sample(torch.autograd.Function):
     """w = mu + sigma * e with its gradients in closed form."""
 
     @staticmethod
-    def forward(ctx: Any, layout: Layout, sigma: Tensor, e: Tensor, *means: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(ctx: Any, layout: Layout, sigma: Tensor, e: Tensor, *means: Tensor) -> tuple[Tensor, ...]:
         ctx.layout = layout
         ctx.save_for_backward(e)
         flat = layout.flatten(dict(zip(layout.names, means, strict=True)))
         return tuple(layout.unflatten(flat.addcmul_(sigma, e)).values())
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (e,) = ctx.saved_tensors
         flat: Tensor = ctx.layout.flatten(dict(zip(ctx.layout.names, grads, strict=True)))
         return None, flat.mul_(e), None, *grads

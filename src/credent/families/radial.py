@@ -65,7 +65,7 @@ class RadialPosterior(LocationScale):
     @torch.no_grad()
     def stddev(self) -> Params:
         """sigma / sqrt(D) by name."""
-        return {k: s / math.sqrt(s.numel()) for k, s in self.layout.unflatten(self.scales()).items()}
+        return {k: s / math.sqrt(s.numel()) for k, s in self.layout.unflatten(self.scales.sigma()).items()}
 
     def log_prob(self, params: Params, detached: bool = False) -> Tensor:
         """log q(w) in nats; infinite at the mean itself for tensors of two weights and more."""
@@ -80,13 +80,13 @@ class RadialPosterior(LocationScale):
     def entropy(self) -> Tensor:
         """H[q] in nats."""
         sizes = [shape.numel() for shape in self.layout.shapes.values()]
-        return self.scales().log().sum() + sum(_standard_entropy(d) for d in sizes)
+        return self.scales.sigma().log().sum() + sum(_standard_entropy(d) for d in sizes)
 
     def kl(self, prior: "Prior") -> Tensor | None:
         """KL(q || p) in nats for a Gaussian prior."""
         if prior.gaussian is None:
             return None
-        means, scale = self.layout.params(), self.layout.views(self.scales())
+        means, scale = self.layout.params(), self.layout.views(self.scales.sigma())
         total = -self.entropy()
         for k, mu in means.items():
             m, s = prior.gaussian.loc[k], prior.gaussian.scale[k]

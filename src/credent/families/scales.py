@@ -6,7 +6,7 @@ parameter name, so files do not depend on the order in which memory happens to b
 >>> scales = Scales(Layout(nn.Linear(2, 1)), {"weight": 0.1, "bias": 0.2})
 >>> sorted(scales.state_dict())
 ['rho.bias', 'rho.weight']
->>> scales().detach()
+>>> scales.sigma().detach()
 tensor([0.1000, 0.1000, 0.2000])
 """
 
@@ -40,14 +40,14 @@ class Scales(nn.Module):
     @contextmanager
     def cached(self) -> Iterator[None]:
         """Within: sigma is computed once, and all who ask share it and its place in the graph."""
-        self._cache = self()
+        self._cache = self.sigma()
         try:
             yield
         finally:
             self._cache = None
 
-    def forward(self) -> Tensor:
-        """sigma, (P,)."""
+    def sigma(self) -> Tensor:
+        """All scales, (P,)."""
         if self._cache is not None:
             return self._cache
         mean = next(iter(self.layout.params().values()))

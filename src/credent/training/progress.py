@@ -6,7 +6,6 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-
 _SECONDS_PER_LINE = 2.0
 
 
