@@ -63,7 +63,7 @@ def arguments(variant: str) -> dict[str, Any]:
         return common | {"loader": loader, "epochs": 6, "accumulate": 2, "scheduler": scheduler, "checkpoint_every": 2}
     common |= {"loader": batches(rows, BATCH, shuffle=True, seed=1), "epochs": 4}
     if variant == "draws":
-        return common | {"keep": cr.Thin(after=0.4, every=2)}
+        return common | {"keep": cr.Thin(after=0.2, every=1)}
     cycle = OneCycleLR(optimizer, max_lr=[2e-2, 1e-2], total_steps=STEPS["schedule"] + 1)
     return common | {"scheduler": cycle, "schedule": "step"}
 
