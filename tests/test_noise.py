@@ -102,3 +102,32 @@ def test_a_copy_goes_on_from_the_same_place_by_itself(copied):
     ahead = numbers(a)
     numbers(a)
     assert torch.equal(numbers(b), ahead)
+
+
+def test_paired_draws_mirror_each_other_and_go_on():
+    noise, naive = Noise(seed=3), Noise(seed=3)
+    like = torch.zeros(5)
+    drawn = [noise.paired(Noise.normal, like) for _ in range(4)]
+    first, second = naive.normal(like), naive.normal(like)
+    for got, expected in zip(drawn, [first, -first, second, -second], strict=True):
+        assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_a_half_used_pair_is_saved(taken):
+    """Saved between the halves, with other draws in between, the restored stream goes on as the first one does."""
+    noise, like = Noise(seed=4), torch.zeros(3)
+    for _ in range(taken):
+        noise.paired(Noise.normal, like)
+    noise.normal(like)
+    other = Noise(seed=99)
+    other.load_state_dict(noise.state_dict())
+    for _ in range(3):
+        assert torch.equal(noise.paired(Noise.normal, like), other.paired(Noise.normal, like))
+    assert torch.equal(noise.normal(like), other.normal(like))
+
+
+def test_a_conversion_between_the_halves_starts_a_new_pair():
+    noise = Noise(seed=5)
+    noise.paired(Noise.normal, torch.zeros(2))
+    assert noise.paired(Noise.normal, torch.zeros(2, dtype=torch.float64)).dtype == torch.float64

@@ -304,7 +304,7 @@ def test_an_exception_in_the_forward_leaves_the_network_as_it_was(case):
 
 def noise_by_name(bnn):
     """The next draw's noise, cut up here: parameters in their order, each in row-major order."""
-    e = bnn.q.standard(copy.deepcopy(bnn.q.noise), bnn.q.scales.rho.detach())
+    e = copy.deepcopy(bnn.q.noise).paired(bnn.q.standard, bnn.q.scales.rho.detach())
     names = bnn.layout.names
     sizes = [bnn.net.get_parameter(k).numel() for k in names]
     return {k: part.view_as(bnn.net.get_parameter(k)) for k, part in zip(names, e.split(sizes), strict=True)}

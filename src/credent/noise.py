@@ -11,6 +11,7 @@ Every object that draws owns a `Noise`. Unseeded, it takes its seed from torch's
 True
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,10 +24,13 @@ class Noise(nn.Module):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(fresh_seed() if seed is None else seed)
+        self._mirror: Tensor | None = None
+        self._before: Tensor | None = None  # where the stream was before the pair that is half used
 
     def seed(self, seed: int) -> None:
         """Start over from this seed."""
         self._generator.manual_seed(seed)
+        self._mirror = self._before = None
 
     def generator(self, device: torch.device) -> torch.Generator:
         """The generator for `device`; a stream that moves to another device goes on from a seed drawn from itself."""
@@ -39,14 +43,35 @@ class Noise(nn.Module):
         """Standard normal numbers of the shape, type and device of `like`."""
         return torch.empty_like(like).normal_(generator=self.generator(like.device))
 
+    def paired(self, draw: Callable[["Noise", Tensor], Tensor], like: Tensor) -> Tensor:
+        """What `draw(self, like)` takes from this stream, and at the next call its mirror image: two for one.
+
+        Each of the two has the law of the draw, where that is symmetric; together they cancel what is odd in the noise.
+        """
+        if self._mirror is not None and (self._mirror.dtype, self._mirror.device) != (like.dtype, like.device):
+            self._mirror = self._before = None  # the network was converted or moved between the halves
+        if self._before is None:
+            self._before = self._generator.get_state()
+            self._mirror = draw(self, like)
+            return self._mirror
+        if self._mirror is None:  # half used when it was saved: draw the first half again
+            here = self._generator.get_state()
+            self._generator.set_state(self._before)
+            self._mirror = draw(self, like)
+            self._generator.set_state(here)
+        mirror = self._mirror.neg()
+        self._mirror = self._before = None
+        return mirror
+
     def get_extra_state(self) -> dict[str, Any]:
         """Device and position of the stream, part of `state_dict`."""
-        return {"device": self._generator.device.type, "state": self._generator.get_state()}
+        return {"device": self._generator.device.type, "state": self._generator.get_state(), "before": self._before}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Continue the stream that `get_extra_state` described."""
         self._generator = torch.Generator(state["device"])
         self._generator.set_state(state["state"].cpu())
+        self._mirror, self._before = None, state["before"]
 
 
 def fresh_seed() -> int:

@@ -68,6 +68,7 @@ def over_noise(bnn, monkeypatch):
     results = []
     for e in points:
         monkeypatch.setattr(type(bnn.q), "standard", lambda self, noise, like, e=e: torch.full_like(like, e))
+        bnn.q.noise.seed(0)  # a new pair, not the last one's mirror image
         value, by_mu, by_sigma = estimate(bnn)
         results.append([value, by_mu.item(), by_sigma.item()])
     mean = weights @ np.array(results)
@@ -154,9 +155,9 @@ MIXTURE = priors.ScaleMixture(weight=0.25, wide=1.5, narrow=0.2)
 
 
 def test_closed_falls_back_to_the_path_derivative():
-    closed = estimate(one_kind_of_weight("closed", 7, prior=MIXTURE), draws=2)
-    path = estimate(one_kind_of_weight("path", 7, prior=MIXTURE), draws=2)
-    total = estimate(one_kind_of_weight("total", 7, prior=MIXTURE), draws=2)
+    closed = estimate(one_kind_of_weight("closed", 7, prior=MIXTURE), draws=1)
+    path = estimate(one_kind_of_weight("path", 7, prior=MIXTURE), draws=1)
+    total = estimate(one_kind_of_weight("total", 7, prior=MIXTURE), draws=1)
     assert closed[0] == path[0] == pytest.approx(total[0], rel=1e-12)
     for i in (1, 2):
         assert torch.equal(closed[i], path[i])

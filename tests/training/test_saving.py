@@ -135,6 +135,9 @@ def test_foreign_truncated_and_missing_files_are_refused(tmp_path):
     save_file({"w": torch.zeros(2)}, path)
     with pytest.raises(CheckpointError, match="not a posterior that this version of credent wrote"):
         cr.load(objective, path)
+    save_file({"w": torch.zeros(2)}, path, metadata={"credent": json.dumps({"credent": 2, "objective": "VI"})})
+    with pytest.raises(CheckpointError, match="not a posterior that this version of credent wrote"):
+        cr.load(objective, path)
     save_file({"w": torch.zeros(2)}, path, metadata={"credent": "not json"})
     with pytest.raises(CheckpointError, match="not a whole safetensors file"):
         cr.load(objective, path)

@@ -50,9 +50,9 @@ class LocationScale(Variational):
             yield self.layout.unflatten(flat.addcmul_(sigma, self.standard(noise, sigma)))
 
     def rsample(self) -> Params:
-        """One draw, differentiable in mu and sigma."""
+        """One draw, differentiable in mu and sigma; every second one mirrors the one before it about the means."""
         sigma, means = self.scales.sigma(), self.layout.params()
-        e = self.standard(self.noise, sigma.detach())
+        e = self.noise.paired(self.standard, sigma.detach())
         views = _Sample.apply(self.layout, sigma, e, *means.values())  # type: ignore[no-untyped-call]
         return dict(zip(means, views, strict=True))
 

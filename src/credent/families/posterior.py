@@ -53,7 +53,7 @@ class Variational(nn.Module, Posterior, ABC):
 
     @abstractmethod
     def rsample(self) -> Params:
-        """One draw that gradients flow through, to the means and to q's own parameters."""
+        """One draw that gradients flow through, to the means and to q's own parameters; not independent of the last."""
 
     @abstractmethod
     def log_prob(self, params: Params, detached: bool = False) -> Tensor:
