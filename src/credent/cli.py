@@ -103,7 +103,8 @@ def fit(
 
     Example: credent fit --data digits --model mlp --method vi --epochs 5 --seed 0 --out runs/x
     """
-    fields = {f.name: locals()[f.name] for f in dataclasses.fields(Recipe)}
+    given = dict(locals())
+    fields = {f.name: given[f.name] for f in dataclasses.fields(Recipe)}
     recipe = Recipe(**fields)
     config = out / "config.json"
     if resume and config.exists():

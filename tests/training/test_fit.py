@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import credent as cr
 from credent.data import batches
 from credent.errors import InputError
-from credent.training import history
+from credent.training import history, progress
 
 OPTIMIZERS = {
     "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.9),
@@ -209,6 +209,19 @@ def test_the_plateau_schedule_sees_the_validation(build, rows):
     assert plateau.state_dict() == reference.state_dict()
 
 
+@pytest.mark.parametrize("every", [1, 2])
+def test_validation_is_as_often_as_asked_and_at_the_end(build, rows, every):
+    """And a plateau schedule waits for it: where nothing moves, each validation but the first cuts the rate."""
+    objective = build("MAP")
+    sgd = torch.optim.SGD(objective.parameters(), lr=1.0)
+    plateau = ReduceLROnPlateau(sgd, factor=0.5, patience=0)
+    options = {"scheduler": plateau, "val": [tuple(rows.tensors)], "val_every": every, "clip": 1e-9}
+    result = cr.fit(objective, sgd, batches(rows, 8), epochs=5, progress=False, **options)
+    epochs = [row["epoch"] for row in result.history if "val_nll" in row]
+    assert epochs == ([1, 2, 3, 4, 5] if every == 1 else [2, 4, 5])
+    assert sgd.param_groups[0]["lr"] == 0.5 ** (len(epochs) - 1)
+
+
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +255,7 @@ def test_validation_of_a_regression_is_what_a_hand_computes():
 
 
 def test_history_rows_are_means_since_the_row_before(build, rows, tmp_path):
-    """Five batches an epoch, a row every second step and at the end of each epoch; none is written twice."""
+    """Five batches an epoch, a row after every second batch of it and at its end."""
     objective, hand = build("VI"), build("VI")
     sgd, other = (torch.optim.SGD(o.parameters(), lr=0.1) for o in (objective, hand))
     options = {"log_every": 2, "run_dir": tmp_path, "progress": False}
@@ -255,7 +268,7 @@ def test_history_rows_are_means_since_the_row_before(build, rows, tmp_path):
         other.step()
         right = (hand.last.outputs.argmax(-1) == y).double().mean()
         terms.append([loss.item(), float(hand.last.nll), float(hand.last.penalty), float(right)])
-    steps, start = [2, 4, 5, 6, 8, 10], 0
+    steps, start = [2, 4, 5, 7, 9, 10], 0
     assert [(row["step"], row["epoch"]) for row in result.history] == [(s, 1 if s <= 5 else 2) for s in steps]
     for row, end in zip(result.history, steps, strict=True):
         mean = np.mean(terms[start:end], axis=0)
@@ -307,11 +320,15 @@ def test_draws_are_the_weights_at_their_steps(build, rows, by_hand, same, tmp_pa
         assert same(draw, weights[step - 1])
 
 
-def test_progress_is_a_line_per_epoch_where_there_is_no_terminal(build, rows, capsys):
-    cr.fit(build(), None, batches(rows, 8), epochs=2)
+def test_progress_is_a_line_per_epoch_where_there_is_no_terminal(build, rows, capsys, monkeypatch):
+    """At most one every few seconds."""
+    cr.fit(build(), None, batches(rows, 8), epochs=3)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in lines if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
+    assert [line.split(":")[0] for line in lines] == ["epoch 1"]
     assert "nll" in lines[0]
+    monkeypatch.setattr(progress, "_SECONDS_PER_LINE", -1.0)
+    cr.fit(build(), None, batches(rows, 8), epochs=2)
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["epoch 1", "epoch 2"]
     cr.fit(build(), None, batches(rows, 8), epochs=1, progress=False)
     assert capsys.readouterr() == ("", "")
 

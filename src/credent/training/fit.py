@@ -120,7 +120,8 @@ def fit(
             report.epoch(run.epoch, run.log(scores))
             if run.exhausted:
                 if isinstance(scheduler, ReduceLROnPlateau):
-                    scheduler.step(float(scores["val_nll"]))
+                    if scores:  # val_every may pass over an epoch
+                        scheduler.step(float(scores["val_nll"]))
                 elif scheduler is not None and schedule == "epoch":
                     scheduler.step()
                 run.close_epoch()

@@ -234,10 +234,6 @@ class Run:
         self._tally = {}
         return {**means, **scores}
 
-    def latest(self, name: str) -> float:
-        """The last value of a column of the history."""
-        return float(next(row[name] for row in reversed(self.history.rows) if name in row))
-
     def keep(self) -> None:
         """Keep the weights as a draw where the plan says so."""
         if self.thin is None or self.total is None or not self.thin.keeps(self.step, self.total):

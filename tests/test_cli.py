@@ -1,0 +1,178 @@
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import credent as cr
+from credent.cli import app
+from credent.recipe import Recipe
+
+FAST = ["--data", "digits", "--model", "mlp", "--epochs", "2", "--seed", "0"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def reply(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "x"
+    reply("fit", *FAST, "--method", "vi", "--out", out, "--json")
+    return out
+
+
+def test_fit_writes_a_whole_run(trained):
+    names = {p.name for p in trained.iterdir()}
+    assert {"config.json", "history.jsonl", "checkpoint", "posterior.safetensors"} <= names
+    assert Recipe.from_json((trained / "config.json").read_text()) == Recipe(epochs=2)
+
+
+def test_the_same_seed_gives_the_same_bytes(trained, tmp_path):
+    reply("fit", *FAST, "--out", tmp_path / "again", "--json")
+    assert (tmp_path / "again" / "posterior.safetensors").read_bytes() == (
+        trained / "posterior.safetensors"
+    ).read_bytes()
+
+
+def test_evaluate_says_what_python_says(trained):
+    said = reply("evaluate", trained, "--json", "--samples", "8")
+    built = Recipe(epochs=2).build()
+    posterior = cr.load(built.objective, trained / "posterior.safetensors")
+    x, y = built.data.test[:]
+    pred = cr.predict(built.objective.net, posterior, built.objective.likelihood, x, samples=8)
+    assert said["scores"]["accuracy"] == pytest.approx((pred.probs.argmax(1) == y).double().mean().item(), abs=1e-12)
+    by_hand = -pred.probs.double()[torch.arange(len(y)), y].log().mean().item()
+    assert said["scores"]["nll"] == pytest.approx(by_hand, rel=1e-9)
+    assert said["beta"] == 0.01
+    page = (trained / "page.html").read_text()
+    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    assert f"{100 * said['scores']['accuracy']:.2f}" in page
+    assert json.loads((trained / "evaluation.json").read_text()) == said["scores"]
+
+
+def test_predict_reads_and_writes_tables(trained, tmp_path):
+    x = cr.data.load("digits").test[:3][0]
+    np.savetxt(tmp_path / "x.csv", x.flatten(1).numpy(), delimiter=",")
+    np.save(tmp_path / "x.npy", x.numpy())
+    from_csv = reply("predict", trained, tmp_path / "x.csv", "--json")
+    assert from_csv == reply("predict", trained, tmp_path / "x.npy", "--json")
+    for row in from_csv:
+        assert sum(row[f"p_{c}"] for c in range(10)) == pytest.approx(1, abs=1e-5)
+        assert row["probability"] == pytest.approx(row[f"p_{row['label']}"])
+        assert 0 <= row["mutual_information"] <= row["entropy"] <= math.log(10)
+    printed = run("predict", trained, tmp_path / "x.npy").stdout
+    assert [float(r["entropy"]) for r in csv.DictReader(io.StringIO(printed))] == [r["entropy"] for r in from_csv]
+    assert run("predict", trained, tmp_path / "x.npy", "--out", tmp_path / "p.csv").exit_code == 0
+    assert (tmp_path / "p.csv").read_text().splitlines() == printed.splitlines()
+
+
+def test_regression_predicts_in_original_units(tmp_path):
+    reply("fit", "--data", "cubic", "--epochs", "300", "--out", tmp_path / "c", "--json")
+    (tmp_path / "x.csv").write_text("3.0\n-3.0\n")
+    up, down = reply("predict", tmp_path / "c", tmp_path / "x.csv", "--json")
+    assert abs(up["mean"] - 27) < 15  # x^3, roughly learnt: in standardised units it would be below 2
+    assert abs(down["mean"] + 27) < 15
+    for row in (up, down):
+        assert row["lower_95"] < row["mean"] < row["upper_95"]
+        assert row["stddev"] == pytest.approx(math.hypot(row["epistemic"], row["aleatoric"]), rel=1e-4)
+    scores = reply("evaluate", tmp_path / "c", "--json")["scores"]
+    assert set(scores) == {"rmse", "nll", "crps", "coverage", "interval_width"}
+    assert scores["rmse"] < 15
+
+
+def test_map_method(tmp_path):
+    reply("fit", *FAST, "--method", "map", "--out", tmp_path / "m", "--json")
+    scores = reply("evaluate", tmp_path / "m", "--json")["scores"]
+    assert scores["accuracy"] > 0.5
+    assert "auroc_shuffled_mutual_information" not in scores  # one draw cannot disagree with itself
+
+
+def test_list_names_what_fit_takes():
+    said = reply("list", "--json")
+    assert {"digits", "mnist", "uci/concrete"} <= {each["name"] for each in said["data"]}
+    assert {"map", "vi"} <= set(said["methods"])
+    assert "digits" in run("list").stdout
+
+
+def test_demo_ends_with_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "credent.recipe._DEFAULTS", {"digits": {"epochs": 1, "lr": 1e-3, "beta": 1, "weight_samples": 1}}
+    )
+    monkeypatch.setattr("credent.recipe._REGRESSION", {"epochs": 2, "lr": 1e-2, "beta": 1, "weight_samples": 1})
+    said = reply("demo", "--out", tmp_path, "--json")
+    assert (tmp_path / "page.html").stat().st_size > 50_000
+    assert set(said["scores"]) == {"MAP", "VI"}
+
+
+@pytest.mark.parametrize("command", [[], ["fit"], ["evaluate"], ["predict"], ["list"], ["demo"], ["data", "download"]])
+def test_help_teaches(command):
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert len(result.stdout) > 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["fit", "--data", "digit", "--out", "OUT"], 2, "Did you mean 'digits'"),
+        (["fit", "--model", "lenet5", "--out", "OUT"], 2, "--model mlp"),
+        (["fit", "--method", "vl2", "--out", "OUT"], 2, "map, vi"),
+        (["fit", "--random", "heat.*", "--out", "OUT"], 2, "head"),
+        (["fit", "--epochs", "-1", "--out", "OUT"], 2, "positive"),
+        (["fit", "--beta", "-1", "--out", "OUT"], 2, "not negative"),
+        (["fit", "--prior-scale", "wide", "--out", "OUT"], 2, "number"),
+        (["evaluate", "OUT"], 3, "not a run"),
+    ],
+)
+def test_bad_requests_are_explained(arguments, code, words, tmp_path):
+    out = tmp_path / "out"
+    result = run(*[out if a == "OUT" else a for a in arguments])
+    assert result.exit_code == code
+    assert words in result.stderr.replace("\n", " ")
+    assert not (out / "checkpoint").exists()
+
+
+def test_a_second_run_in_the_same_place_is_refused(trained):
+    before = {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
+    result = run("fit", *FAST, "--method", "map", "--out", trained)
+    assert result.exit_code == 2
+    assert "--resume" in result.stderr
+    assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
+
+
+def test_resume_goes_on_as_it_was_begun(trained):
+    before = (trained / "posterior.safetensors").read_bytes()
+    said = reply("fit", "--out", trained, "--resume", "--json")
+    assert said["steps"] == 2 * math.ceil(1000 / 64)
+    assert (trained / "posterior.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("1,2\n", "64 numbers"), ("a,b\n", "numbers only"), (",".join(["nan"] * 64) + "\n", "row 0")]
+)
+def test_bad_inputs_are_explained(text, words, trained, tmp_path):
+    (tmp_path / "x.csv").write_text(text)
+    result = run("predict", trained, tmp_path / "x.csv")
+    assert result.exit_code == 2
+    assert words in result.stderr.replace("\n", " ")
+
+
+def test_a_broken_posterior_is_named(trained, tmp_path):
+    broken = tmp_path / "b"
+    broken.mkdir()
+    (broken / "config.json").write_text((trained / "config.json").read_text())
+    (broken / "posterior.safetensors").write_bytes((trained / "posterior.safetensors").read_bytes()[:1000])
+    result = run("evaluate", broken)
+    assert result.exit_code == 3
+    assert "posterior.safetensors" in result.stderr.replace("\n", "")
