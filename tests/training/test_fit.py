@@ -54,7 +54,7 @@ def test_the_seed_is_all_that_decides(build, rows, same):
     states = []
     for disturbance, seed in ((0, 7), (1, 7), (0, 8)):
         objective = build(dropout=True)
-        next(objective.posterior.draws())  # moves the objective's own stream
+        list(objective.posterior.draws(disturbance))  # moves the objective's own stream
         torch.rand(disturbance), np.random.rand(disturbance), [random.random() for _ in range(disturbance)]  # noqa: NPY002
         cr.fit(objective, None, batches(rows, 8), epochs=1, seed=seed, progress=False)
         states.append((objective.state_dict(), torch.rand(1), np.random.rand(), random.random()))  # noqa: NPY002
