@@ -304,3 +304,8 @@ def test_a_batch_size_is_positive():
     net = network()
     with pytest.raises(InputError, match="at least one input"):
         predict(net, posterior_of(net), likelihoods.Categorical(), data(), batch_size=0)
+
+
+def test_draws_of_another_network_are_named():
+    with pytest.raises(InputError, match=r"'w'.*another network"):
+        predict(nn.Linear(1, 1), Draws([{"w": torch.zeros(1)}]), likelihoods.Gaussian(scale=1.0), torch.zeros(1, 1))

@@ -70,15 +70,22 @@ def test_draws_that_agree_on_even_odds_are_all_aleatoric():
 
 
 def test_information_is_never_negative_by_rounding():
-    p = torch.rand(200, 10, generator=torch.Generator().manual_seed(1)).mul(8).softmax(-1)
-    assert (ClassPredictive.average([p] * 7).mutual_information >= 0).all()
-    assert (BinaryPredictive.average([p] * 7).mutual_information >= 0).all()
+    g = torch.Generator().manual_seed(1)
+    logits = torch.randn(200, 10, generator=g) + 1e-4 * torch.randn(7, 200, 10, generator=g)
+    for pred in (ClassPredictive.average(logits.softmax(-1)), BinaryPredictive.average(logits.sigmoid())):
+        assert (pred.entropy < pred.aleatoric).any()  # in float32, though not in truth
+        assert (pred.mutual_information >= 0).all()
 
 
 def test_class_log_prob_and_score_by_hand():
     pred = ClassPredictive.average([torch.tensor([[0.8, 0.2], [0.5, 0.5]]), torch.tensor([[0.2, 0.8], [0.25, 0.75]])])
     assert pred.log_prob(torch.tensor([1, 0])).tolist() == pytest.approx([math.log(0.5), math.log(0.375)])
+
+    # labels: the first of two equal ones, then 1
+    assert pred.label.tolist() == [0, 1]
+    assert pred.score(torch.tensor([0, 1])) == ("accuracy", 1.0)
     assert pred.score(torch.tensor([0, 0])) == ("accuracy", 0.5)
+    assert pred.score(torch.tensor([1, 0])) == ("accuracy", 0.0)
 
 
 # -- yes or no --------------------------------------------------------------------------------------------------------
@@ -115,7 +122,12 @@ def test_binary_certainty_is_not_a_number_that_spreads():
     assert pred.entropy.tolist() == [[0.0, 0.0]]
     assert pred.log_prob(torch.tensor([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]
     assert pred.log_prob(torch.tensor([[1.0, 0.0]])).tolist() == [[-math.inf, -math.inf]]
-    assert pred.score(torch.tensor([[0.0, 0.0]])) == ("accuracy", 0.5)
+
+
+def test_binary_score_is_the_share_of_right_answers():
+    pred = BinaryPredictive.average([torch.tensor([[0.1, 0.9], [0.4, 0.6]])])
+    assert pred.score(torch.tensor([[0, 1], [0, 0]])) == ("accuracy", 0.75)
+    assert pred.score(torch.tensor([[True, False], [True, True]])) == ("accuracy", 0.25)
 
 
 # -- real targets -----------------------------------------------------------------------------------------------------

@@ -37,6 +37,12 @@ class Network:
 
     def __call__(self, params: Mapping[str, Tensor], x: Any) -> Tensor:
         """Outputs of the module at `params`: `x` is a tensor, a tuple of arguments or a dict of keyword arguments."""
+        unknown = [name for name in params if name not in self._owners]
+        if unknown:
+            raise InputError(
+                f"the posterior speaks of {unknown[0]!r}, and {type(self.module).__name__} has no such parameter: it is"
+                " of another network."
+            )
         with self._swapped(params):
             return _outputs(self._run(x))
 

@@ -386,7 +386,9 @@ def test_fused_gaussian_kl_equals_autograd(network, loc):
     q = bound(MEMBERS["gaussian"], net)
     locs = {k: loc * (i - 1) for i, k in enumerate(q.layout.names)}  # negative, zero and positive
     scale = {k: 0.3 + 0.2 * i for i, k in enumerate(q.layout.names)}
-    fused = 2.5 * _GaussianKL.apply(q.layout, DiagonalGaussian(locs, scale), q.scales.sigma(), *q.layout.params().values())
+    fused = 2.5 * _GaussianKL.apply(
+        q.layout, DiagonalGaussian(locs, scale), q.scales.sigma(), *q.layout.params().values()
+    )
     fused.backward()
     rho, means, sigma = naive(net, q)
     normal, at = torch.distributions.Normal, functools.partial(torch.tensor, dtype=torch.float64)
