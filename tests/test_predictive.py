@@ -9,6 +9,14 @@ from credent.errors import InputError
 from credent.predictive import BinaryPredictive, ClassPredictive, GaussianPredictive
 
 
+def classes(probs):
+    return ClassPredictive.average(p.log() for p in probs)
+
+
+def binaries(probs):
+    return BinaryPredictive.average(p.logit() for p in probs)
+
+
 def class_draws(draws=6, n=30, classes=4, seed=0):
     g = torch.Generator().manual_seed(seed)
     return (2 * torch.randn(draws, n, classes, generator=g, dtype=torch.float64)).softmax(-1)
@@ -31,9 +39,9 @@ def mixture(draws=5, n=4, outputs=2, seed=0):
 
 def test_class_moments_against_numpy():
     draws = class_draws()
-    pred = ClassPredictive.average(iter(draws))
+    pred = classes(iter(draws))
     assert pred.probs.numpy() == pytest.approx(draws.numpy().mean(0), rel=1e-12)
-    assert pred.mean is pred.probs
+    assert torch.equal(pred.mean, pred.probs)
     assert pred.stddev.numpy() == pytest.approx(draws.numpy().std(0), rel=1e-9)
     assert pred.num_draws == 6
     assert torch.equal(pred.label, torch.from_numpy(draws.numpy().mean(0).argmax(1)))
@@ -41,7 +49,7 @@ def test_class_moments_against_numpy():
 
 def test_class_entropies_against_scipy():
     draws = class_draws()
-    pred = ClassPredictive.average(draws)
+    pred = classes(draws)
     entropy = stats.entropy(draws.numpy().mean(0), axis=-1)
     aleatoric = stats.entropy(draws.numpy(), axis=-1).mean(0)
     assert pred.entropy.numpy() == pytest.approx(entropy, rel=1e-12)
@@ -52,18 +60,18 @@ def test_class_entropies_against_scipy():
 
 
 def test_draws_that_are_certain_and_disagree_know_ln_2_about_each_other():
-    pred = ClassPredictive.average([torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])])
+    pred = classes([torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])])
     assert pred.mutual_information.item() == pytest.approx(math.log(2))
     assert pred.entropy.item() == pytest.approx(math.log(2))
     assert pred.aleatoric.item() == 0
     assert pred.stddev.tolist() == [[0.5, 0.5]]
-    binary = BinaryPredictive.average([torch.tensor([[1.0]]), torch.tensor([[0.0]])])
+    binary = binaries([torch.tensor([[1.0]]), torch.tensor([[0.0]])])
     assert binary.mutual_information.item() == pytest.approx(math.log(2))
     assert binary.aleatoric.item() == 0
 
 
 def test_draws_that_agree_on_even_odds_are_all_aleatoric():
-    pred = ClassPredictive.average([torch.tensor([[0.5, 0.5]])] * 3)
+    pred = classes([torch.tensor([[0.5, 0.5]])] * 3)
     assert pred.aleatoric.item() == pytest.approx(math.log(2))
     assert pred.mutual_information.item() == pytest.approx(0, abs=1e-7)
     assert (pred.stddev == 0).all()
@@ -72,13 +80,13 @@ def test_draws_that_agree_on_even_odds_are_all_aleatoric():
 def test_information_is_never_negative_by_rounding():
     g = torch.Generator().manual_seed(1)
     logits = torch.randn(200, 10, generator=g) + 1e-4 * torch.randn(7, 200, 10, generator=g)
-    for pred in (ClassPredictive.average(logits.softmax(-1)), BinaryPredictive.average(logits.sigmoid())):
+    for pred in (classes(logits.softmax(-1)), binaries(logits.sigmoid())):
         assert (pred.entropy < pred.aleatoric).any()  # in float32, though not in truth
         assert (pred.mutual_information >= 0).all()
 
 
 def test_class_log_prob_and_score_by_hand():
-    pred = ClassPredictive.average([torch.tensor([[0.8, 0.2], [0.5, 0.5]]), torch.tensor([[0.2, 0.8], [0.25, 0.75]])])
+    pred = classes([torch.tensor([[0.8, 0.2], [0.5, 0.5]]), torch.tensor([[0.2, 0.8], [0.25, 0.75]])])
     assert pred.log_prob(torch.tensor([1, 0])).tolist() == pytest.approx([math.log(0.5), math.log(0.375)])
 
     # labels: the first of two equal ones, then 1
@@ -93,14 +101,14 @@ def test_class_log_prob_and_score_by_hand():
 
 def test_binary_moments_and_entropies():
     draws = binary_draws()
-    pred = BinaryPredictive.average(iter(draws))
+    pred = binaries(iter(draws))
     p = draws.numpy()
 
     def entropy(q):
         return stats.entropy(np.stack([q, 1 - q]), axis=0)
 
     assert pred.probs.numpy() == pytest.approx(p.mean(0), rel=1e-12)
-    assert pred.mean is pred.probs
+    assert torch.equal(pred.mean, pred.probs)
     assert pred.stddev.numpy() == pytest.approx(p.std(0), rel=1e-9)
     assert pred.entropy.numpy() == pytest.approx(entropy(p.mean(0)), rel=1e-12)
     assert pred.aleatoric.numpy() == pytest.approx(entropy(p).mean(0), rel=1e-12)
@@ -111,21 +119,21 @@ def test_binary_moments_and_entropies():
 
 def test_binary_is_two_classes():
     p = binary_draws(outputs=1)
-    two = ClassPredictive.average(torch.cat([1 - p, p], -1))
-    one = BinaryPredictive.average(p)
+    two = classes(torch.cat([1 - p, p], -1))
+    one = binaries(p)
     for name in ("entropy", "aleatoric", "mutual_information"):
         assert getattr(one, name).squeeze(-1).numpy() == pytest.approx(getattr(two, name).numpy(), rel=1e-9)
 
 
 def test_binary_certainty_is_not_a_number_that_spreads():
-    pred = BinaryPredictive.average([torch.tensor([[0.0, 1.0]])])
+    pred = binaries([torch.tensor([[0.0, 1.0]])])
     assert pred.entropy.tolist() == [[0.0, 0.0]]
     assert pred.log_prob(torch.tensor([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]
     assert pred.log_prob(torch.tensor([[1.0, 0.0]])).tolist() == [[-math.inf, -math.inf]]
 
 
 def test_binary_score_is_the_share_of_right_answers():
-    pred = BinaryPredictive.average([torch.tensor([[0.1, 0.9], [0.4, 0.6]])])
+    pred = binaries([torch.tensor([[0.1, 0.9], [0.4, 0.6]])])
     assert pred.score(torch.tensor([[0, 1], [0, 0]])) == ("accuracy", 0.75)
     assert pred.score(torch.tensor([[True, False], [True, True]])) == ("accuracy", 0.25)
 
@@ -236,3 +244,28 @@ def test_score_is_the_error_of_the_mean():
 def test_no_draws_is_an_error(kind):
     with pytest.raises(InputError, match="samples >= 1"):
         kind.average([])
+
+
+def test_far_tails_are_kept():
+    """exp(-120) is no float32, and neither is 1 - exp(-20): log-probabilities are averaged as such."""
+    pred = ClassPredictive.average([torch.tensor([[0.0, -120.0]])] * 2)
+    assert pred.log_prob(torch.tensor([1])).item() == pytest.approx(-120)
+    binary = BinaryPredictive.average([torch.tensor([[20.0]]), torch.tensor([[30.0]])])
+    by_hand = math.log((1 / (1 + math.exp(20)) + 1 / (1 + math.exp(30))) / 2)
+    assert binary.log_prob(torch.zeros(1, 1)).item() == pytest.approx(by_hand, rel=1e-5)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.1, 10.0, 50.0, 1e4])
+def test_two_draws_hold_at_most_one_bit(gap):
+    """Far apart, which draw it was is one bit of information, ln 2; together, none."""
+    pred = GaussianPredictive(torch.tensor([[[0.0]], [[gap]]]), torch.full((2, 1, 1), 0.01))
+    information = pred.mutual_information.item()
+    assert information == pytest.approx(math.log(2) if gap >= 0.1 else 0.0, abs=2e-3)
+
+
+def test_labels_are_checked():
+    pred = ClassPredictive.average([torch.zeros(2, 3).log_softmax(-1)])
+    with pytest.raises(InputError, match="integers"):
+        pred.log_prob(torch.zeros(2))
+    with pytest.raises(InputError, match="one per prediction"):
+        pred.log_prob(torch.zeros(2, 3, dtype=torch.long))

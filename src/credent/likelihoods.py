@@ -57,7 +57,7 @@ class Categorical(Likelihood):
 
     def predictive(self, outputs: Iterable[Tensor]) -> ClassPredictive:
         """Averaged class probabilities."""
-        return ClassPredictive.average(f.softmax(-1) for f in outputs)
+        return ClassPredictive.average(f.log_softmax(-1) for f in outputs)
 
     def _check(self, outputs: Tensor, y: Tensor) -> None:
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
@@ -93,7 +93,7 @@ class Bernoulli(Likelihood):
 
     def predictive(self, outputs: Iterable[Tensor]) -> BinaryPredictive:
         """Averaged probabilities."""
-        return BinaryPredictive.average(f.sigmoid() for f in outputs)
+        return BinaryPredictive.average(outputs)
 
 
 class Gaussian(Likelihood):
@@ -112,6 +112,8 @@ class Gaussian(Likelihood):
         self.log_scale: nn.Parameter | None = None
         self.known = 0.0
         if scale == "learnt":
+            if not (initial > 0 and math.isfinite(initial)):
+                raise InputError(f"Gaussian('learnt', initial={initial}): a scale starts at a positive number, as 0.1.")
             self.log_scale = nn.Parameter(torch.full((outputs,), math.log(initial)))
         elif isinstance(scale, str):
             if scale != "heteroscedastic":
@@ -165,7 +167,11 @@ class Gaussian(Likelihood):
 
 def _same_shape(name: str, outputs: Tensor, y: Tensor) -> None:
     if y.shape != outputs.shape:
-        hint = " Write y.unsqueeze(-1)." if y.shape == outputs.shape[:-1] and outputs.shape[-1] == 1 else ""
+        hint = ""
+        if y.shape == outputs.shape[:-1] and outputs.shape[-1:] == (1,):
+            hint = " Write y.unsqueeze(-1)."
+        elif outputs.shape == y.shape[:-1] and y.shape[-1:] == (1,):
+            hint = " Write y.squeeze(-1), or let the network keep its last axis."
         raise InputError(
             f"{name} needs targets shaped as the predictions: predictions have shape {tuple(outputs.shape)} and y has"
             f" {tuple(y.shape)}; broadcasting them would pair every target with every prediction.{hint}"

@@ -55,6 +55,10 @@ def predict(
         raise InputError(f"predict(samples={samples}): ask for at least one draw; the mean network is net(x) itself.")
     if batch_size < 1:
         raise InputError(f"predict(batch_size={batch_size}): at least one input goes through the network at a time.")
+    if isinstance(statistics, Iterator):
+        raise InputError(
+            "statistics= is read once for each draw, and a generator is used up by the first: give a list."
+        )
     network = Network(net)
 
     def outputs() -> Iterator[Tensor]:
@@ -63,28 +67,24 @@ def predict(
                 context = nullcontext() if statistics is None else network.statistics_of(params, statistics)
                 with context:
                     f = torch.cat([network(params, part) for part in _chunks(x, size, batch_size)])
-            if index == 0:
-                _check_budget(f, samples, max_bytes)
+            _check_budget(f, samples or index + 1, max_bytes)
             yield f
 
     return likelihood.predictive(outputs())
 
 
-def _check_budget(outputs: Tensor, samples: int | None, max_bytes: int | None) -> None:
-    need = outputs.numel() * outputs.element_size() * (samples or 1)
+def _check_budget(outputs: Tensor, samples: int, max_bytes: int | None) -> None:
+    need = outputs.numel() * outputs.element_size() * samples
     if max_bytes is not None and need > max_bytes:
         raise BudgetError(
-            f"{samples or 1} draws of outputs {tuple(outputs.shape)} take up to {need:,} bytes, and max_bytes is"
+            f"{samples} draws of outputs {tuple(outputs.shape)} take up to {need:,} bytes, and max_bytes is"
             f" {max_bytes:,}: predict fewer inputs at a time, ask for fewer samples, or allow {need:,}."
         )
 
 
 def _length(x: Any) -> int:
-    first = x
-    if isinstance(x, Mapping):
-        first = next(iter(x.values()))
-    elif isinstance(x, tuple | list):
-        first = x[0]
+    values = list(x.values()) if isinstance(x, Mapping) else list(x) if isinstance(x, tuple | list) else [x]
+    first = values[0] if values else None
     if not isinstance(first, Tensor) or first.ndim == 0:
         raise InputError(
             f"predict needs tensors with a batch axis, and got {type(first).__name__}: torch.as_tensor(x)."

@@ -116,6 +116,14 @@ def test_data_that_are_not_finite(begun, rows, value, step):
     begun([(x, y)] * 2, NonFiniteError, match)
 
 
+def test_broken_weights_are_not_written(begun, rows):
+    """The same infinity with a checkpoint after every step: the step that breaks the weights leaves none."""
+    x = rows.tensors[0].clone()
+    x[5, 2] = torch.inf
+    match = r"parameter net\.0\.weight is no longer finite at step 4"
+    begun([(x, rows.tensors[1])] * 2, NonFiniteError, match, checkpoint_every=1)
+
+
 def test_targets_that_are_not_finite():
     x = torch.linspace(0, 1, 6)[:, None]
     y = x.clone()

@@ -52,6 +52,10 @@ class DiracPosterior(Variational):
         """The network's parameters, once: further draws would be the same."""
         yield self.mean()
 
+    def sample(self, n: int, seed: int | None = None) -> Params:
+        """The network's parameters, n times over."""
+        return {k: w.expand(n, *w.shape).clone() for k, w in self.mean().items()}
+
     def rsample(self) -> Params:
         """The network's parameters."""
         return self.layout.params()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from credent.errors import InputError
 from credent.layout import Layout
 from credent.network import Params
 
@@ -38,6 +39,8 @@ class Posterior(ABC):
 
     def sample(self, n: int, seed: int | None = None) -> Params:
         """n draws at once, stacked in front: tensors (n, *shape)."""
+        if n < 1:
+            raise InputError(f"sample({n}): ask for at least one draw.")
         draws = [{k: w.clone() for k, w in params.items()} for params in self.draws(n, seed)]
         return {k: torch.stack([params[k] for params in draws]) for k in draws[0]}
 

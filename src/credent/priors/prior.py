@@ -98,9 +98,9 @@ class IndependentPrior(Prior):
     def sample(self, n: int, seed: int) -> Params:
         """n draws, stacked in front."""
         drawn = {}
-        for k, p in self.layout.params().items():
-            generator = torch.Generator(p.device).manual_seed(seed)
-            seed += 1  # another stream for each tensor
+        params = self.layout.params()
+        generator = torch.Generator(params[self.layout.names[0]].device).manual_seed(seed)
+        for k, p in params.items():
             like = torch.empty(n, *p.shape, dtype=p.dtype, device=p.device)
             drawn[k] = self.loc[k] + self.scale[k] * self.density.draw(like, generator)
         return drawn
