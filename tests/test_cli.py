@@ -12,6 +12,7 @@ import credent as cr
 from credent.cli import app
 from credent.recipe import Recipe
 
+FEW = {"epochs": 1, "lr": 1e-3, "scale_lr": 1e-3, "beta": 1, "weight_samples": 1}
 FAST = ["--data", "digits", "--model", "mlp", "--epochs", "2", "--seed", "0"]
 
 
@@ -106,10 +107,8 @@ def test_list_names_what_fit_takes():
 
 
 def test_demo_ends_with_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "credent.recipe._DEFAULTS", {"digits": {"epochs": 1, "lr": 1e-3, "beta": 1, "weight_samples": 1}}
-    )
-    monkeypatch.setattr("credent.recipe._REGRESSION", {"epochs": 2, "lr": 1e-2, "beta": 1, "weight_samples": 1})
+    monkeypatch.setattr("credent.recipe._DEFAULTS", {"digits": FEW})
+    monkeypatch.setattr("credent.recipe._REGRESSION", FEW)
     said = reply("demo", "--out", tmp_path, "--json")
     assert (tmp_path / "page.html").stat().st_size > 50_000
     assert set(said["scores"]) == {"MAP", "VI"}

@@ -309,3 +309,18 @@ def test_a_batch_size_is_positive():
 def test_draws_of_another_network_are_named():
     with pytest.raises(InputError, match=r"'w'.*another network"):
         predict(nn.Linear(1, 1), Draws([{"w": torch.zeros(1)}]), likelihoods.Gaussian(scale=1.0), torch.zeros(1, 1))
+
+
+def test_a_generator_of_statistics_is_refused():
+    """It would serve the first draw only, and the others would normalise with nothing."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    q = posterior_of(net, families.Gaussian())
+    with pytest.raises(InputError, match="give a list"):
+        predict(net, q, likelihoods.Gaussian(scale=1.0), torch.zeros(2, 2), statistics=iter([torch.zeros(4, 2)]))
+
+
+def test_all_stored_draws_count_against_the_budget():
+    draws = Draws([{"weight": torch.zeros(1, 1)}] * 3)
+    net = nn.Linear(1, 1, bias=False)
+    with pytest.raises(BudgetError, match="2 draws"):
+        predict(net, draws, likelihoods.Gaussian(scale=1.0), torch.zeros(10, 1), samples=None, max_bytes=40)

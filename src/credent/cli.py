@@ -83,7 +83,7 @@ def fit(
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data. Default: by data set.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per step. Default: by data set.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the means. Default: by data set.")] = None,
-    scale_lr: Annotated[float, typer.Option(help="Learning rate of the scales.")] = 1e-2,
+    scale_lr: Annotated[float | None, typer.Option(help="Learning rate of the scales. Default: by data set.")] = None,
     beta: Annotated[
         float | None, typer.Option(help="Weight of the penalty; 1 is Bayes' rule. Default: by data.")
     ] = None,

@@ -44,11 +44,13 @@ METHODS = {
 }
 PRIORS = {"gaussian": priors.Gaussian, "laplace": priors.Laplace, "scale_mixture": priors.ScaleMixture}
 FAMILIES: dict[str, Callable[[], Family]] = {"gaussian": families.Gaussian, "radial": families.Radial}
-_CLASSES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn")
-_REGRESSION: dict[str, Any] = {"epochs": 2000, "lr": 1e-2, "beta": 0.03, "weight_samples": 4}
+_IMAGE_SETS = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn")
+_VAL_SHARE = 0.05
+_REGRESSION: dict[str, Any] = {"epochs": 2000, "lr": 1e-2, "scale_lr": 1e-2, "beta": 0.03, "weight_samples": 4}
+_IMAGES: dict[str, Any] = {"epochs": 20, "lr": 4e-3, "scale_lr": 2e-2, "beta": 0.2, "weight_samples": 1}
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "digits": {"epochs": 60, "batch_size": 64, "lr": 2e-3, "beta": 0.01, "weight_samples": 1},
-    **{name: {"epochs": 20, "lr": 2e-3, "beta": 0.1, "weight_samples": 1} for name in _CLASSES[1:]},
+    **dict.fromkeys(_IMAGE_SETS, _IMAGES),
+    "digits": _IMAGES | {"epochs": 60, "batch_size": 64, "beta": 0.01},
 }
 
 
@@ -63,7 +65,7 @@ class Recipe:
     batch_size: int | None = None
     lr: float | None = None
     """Learning rate of the means."""
-    scale_lr: float = 1e-2
+    scale_lr: float | None = None
     """Learning rate of the scales."""
     beta: float | None = None
     """Weight of the penalty: 1 is Bayes' rule."""
@@ -106,7 +108,9 @@ class Recipe:
 
     def build(self, data_dir: str | Path | None = None) -> "Built":
         """Data, network and objective, freshly initialised from the seed."""
-        options = {"split": self.split} if self.data.startswith("uci/") else {}
+        options: dict[str, Any] = {"split": self.split} if self.data.startswith("uci/") else {}
+        if self.data in _IMAGE_SETS:
+            options["val_share"] = _VAL_SHARE
         loaded = load(self.data, data_dir, self.seed, **options)
         torch.manual_seed(self.seed)
         objective = self._objective(loaded)
@@ -144,7 +148,7 @@ class Built:
         """Run the recipe; options are those of `fit`."""
         recipe, loader = self.recipe, self.loader()
         epochs = _set(recipe.epochs)
-        optimizer = torch.optim.Adam(self.objective.param_groups(_set(recipe.lr), recipe.scale_lr), fused=True)
+        optimizer = torch.optim.Adam(self.objective.param_groups(_set(recipe.lr), _set(recipe.scale_lr)), fused=True)
         scheduler = CosineAnnealingLR(optimizer, epochs * len(loader))
         return fit(
             self.objective,

@@ -728,3 +728,15 @@ def test_scales_are_computed_once_within_a_loss(member):
     with pytest.raises(ZeroDivisionError), q.cached():
         raise ZeroDivisionError
     assert q.scales.sigma() is not q.scales.sigma()
+
+
+def test_a_point_mass_gives_as_many_draws_as_asked():
+    q = families.Dirac().bind(Layout(nn.Linear(2, 1)))
+    drawn = q.sample(5)
+    assert drawn["weight"].shape == (5, 1, 2)
+    assert torch.equal(drawn["weight"][4], q.mean()["weight"])
+
+
+def test_no_draws_is_an_error():
+    with pytest.raises(InputError, match="at least one"):
+        families.Gaussian().bind(Layout(nn.Linear(2, 1))).sample(0)

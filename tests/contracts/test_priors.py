@@ -316,3 +316,11 @@ def test_only_the_random_parameters_have_a_prior(member):
 def test_a_scale_is_a_positive_number(member, scale):
     with pytest.raises(InputError, match="positive number; no prior at all is beta=0"):
         member.describe(scale).bind(Layout(network()))
+
+
+def test_streams_of_neighbouring_seeds_share_nothing():
+    net = nn.Sequential(nn.Linear(1, 3, bias=False), nn.Linear(3, 1, bias=False))
+    prior = priors.Gaussian(scale=1.0).bind(Layout(net))
+    first, second = prior.sample(1, seed=0), prior.sample(1, seed=1)
+    drawn = torch.cat([w.flatten() for params in (first, second) for w in params.values()])
+    assert len(set(drawn.tolist())) == len(drawn)

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from credent.errors import InputError
-from credent.models.initialise import kaiming_
 
 
 class LeNet5(nn.Module):
@@ -44,7 +43,6 @@ class LeNet5(nn.Module):
             activation(),
         )
         self.head = nn.Linear(84, num_classes)
-        kaiming_(self.body, self.head)
 
     def forward(self, x: Tensor) -> Tensor:
         """X (n, in_channels, 28 or 32, the same) to (n, num_classes)."""

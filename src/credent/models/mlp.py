@@ -17,8 +17,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from credent.models.initialise import kaiming_
-
 
 class MLP(nn.Module):
     """Linear layers of the given `hidden` widths, `activation` after each; `hidden=()` is linear regression."""
@@ -35,7 +33,6 @@ class MLP(nn.Module):
         layers = [nn.Sequential(nn.Linear(fan_in, fan_out), activation()) for fan_in, fan_out in pairwise(widths)]
         self.body = nn.Sequential(*(module for layer in layers for module in layer))
         self.head = nn.Linear(widths[-1], out_features)
-        kaiming_(self.body, self.head)
 
     def forward(self, x: Tensor) -> Tensor:
         """X (n, ...) to (n, out_features)."""
