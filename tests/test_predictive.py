@@ -114,7 +114,7 @@ def test_binary_moments_and_entropies():
     assert pred.aleatoric.numpy() == pytest.approx(entropy(p).mean(0), rel=1e-12)
     assert (pred.epistemic + pred.aleatoric).numpy() == pytest.approx(pred.entropy.numpy(), rel=1e-12)
     y = (torch.rand(30, 2, generator=torch.Generator().manual_seed(2)) < 0.5).long()
-    assert pred.log_prob(y).numpy() == pytest.approx(stats.bernoulli.logpmf(y.numpy(), p.mean(0)), rel=1e-9)
+    assert pred.log_prob(y).numpy() == pytest.approx(stats.bernoulli.logpmf(y.numpy(), p.mean(0)).sum(1), rel=1e-9)
 
 
 def test_binary_is_two_classes():
@@ -128,8 +128,8 @@ def test_binary_is_two_classes():
 def test_binary_certainty_is_not_a_number_that_spreads():
     pred = binaries([torch.tensor([[0.0, 1.0]])])
     assert pred.entropy.tolist() == [[0.0, 0.0]]
-    assert pred.log_prob(torch.tensor([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]
-    assert pred.log_prob(torch.tensor([[1.0, 0.0]])).tolist() == [[-math.inf, -math.inf]]
+    assert pred.log_prob(torch.tensor([[0.0, 1.0]])).tolist() == [0.0]
+    assert pred.log_prob(torch.tensor([[1.0, 0.0]])).tolist() == [-math.inf]
 
 
 def test_binary_score_is_the_share_of_right_answers():

@@ -304,7 +304,8 @@ def test_an_exception_in_the_forward_leaves_the_network_as_it_was(case):
 
 def noise_by_name(bnn):
     """The next draw's noise, cut up here: parameters in their order, each in row-major order."""
-    e = copy.deepcopy(bnn.q.noise).paired(bnn.q.standard, bnn.q.scales.rho.detach())
+    e, sign = copy.deepcopy(bnn.q.noise).paired(bnn.q.standard, bnn.q.scales.rho.detach())
+    e = sign * e
     names = bnn.layout.names
     sizes = [bnn.net.get_parameter(k).numel() for k in names]
     return {k: part.view_as(bnn.net.get_parameter(k)) for k, part in zip(names, e.split(sizes), strict=True)}
@@ -315,7 +316,7 @@ def naive_step(bnn, names, x, y, num_samples):
     first, net = copy.deepcopy(bnn), copy.deepcopy(bnn.net)
     mu = {k: p.detach().clone() for k, p in bnn.net.named_parameters() if k in names}
     rho = {k: bnn.q.state_dict()[f"scales.rho.{k}"] for k in names}
-    sigma = {k: torch.log1p(rho[k].exp()) for k in names}
+    sigma = {k: rho[k].exp() for k in names}
     by_mu, by_sigma = ({k: torch.zeros_like(mu[k]) for k in names} for _ in range(2))
     statistics, nll = {}, 0.0
     for _ in range(num_samples):
@@ -338,7 +339,7 @@ def naive_step(bnn, names, x, y, num_samples):
         kl += (math.log(0.7) - sigma[k].log() + (offset**2 + sigma[k] ** 2) / (2 * 0.7**2) - 0.5).sum().item()
         by_mu[k] += offset / 0.7**2 / 50
         by_sigma[k] += (sigma[k] / 0.7**2 - 1 / sigma[k]) / 50
-    return nll, kl, by_mu, {k: by_sigma[k] * rho[k].sigmoid() for k in names}, statistics
+    return nll, kl, by_mu, {k: by_sigma[k] * rho[k].exp() for k in names}, statistics
 
 
 @pytest.mark.parametrize("samples", [1, 3])

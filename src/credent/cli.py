@@ -67,7 +67,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             codes = {CheckpointError: 3, NonFiniteError: 4}
             raise typer.Exit(codes.get(type(error), 2)) from error
         except KeyboardInterrupt:
-            _console.print("[bold]interrupted[/]: the run goes on from its checkpoint with --resume.")
+            _console.print("[bold]interrupted[/]; a run that was being fitted goes on with --resume.")
             raise typer.Exit(130) from None
 
     return run
@@ -76,7 +76,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @_guarded
 def fit(
-    out: Annotated[Path, typer.Option(help="Run directory to write: config, history, checkpoints, posterior, page.")],
+    out: Annotated[Path, typer.Option(help="Run directory to write: config, history, checkpoints, posterior.")],
     data: Annotated[str, typer.Option(help="Data set; `credent list` names them.")] = "digits",
     model: Annotated[str, typer.Option(help=" · ".join(MODELS))] = "mlp",
     method: Annotated[str, typer.Option(help=" · ".join(f"{k}: {v}" for k, v in METHODS.items()))] = "vi",
@@ -121,9 +121,9 @@ def fit(
         highlight=False,
     )
     started = time.monotonic()
-    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    if not resume and (out / "history.jsonl").exists():
-        raise InputError(f"{out} already holds a run: --resume goes on with it; a new run wants another --out.")
+    where = _device(device)
+    if not resume and out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty: --resume goes on with the run in it; a new run wants another --out.")
     write_atomically(config, lambda path: path.write_text(recipe.to_json()))
     result = built.train(out, resume, device=where, progress=not as_json)
     summary = {
@@ -131,7 +131,7 @@ def fit(
         "steps": result.steps,
         "seconds": round(time.monotonic() - started, 1),
         "beta": recipe.beta,
-        **{k: v for k, v in result.history[-1].items() if k.startswith("val_")},
+        **{k: v for row in result.history[-1:] for k, v in row.items() if k.startswith("val_")},
     }
     _say(summary, as_json, f"wrote {out}; next: credent evaluate {out}")
 
@@ -161,7 +161,7 @@ def evaluate_command(run: Run, samples: Samples = 32, data_dir: DataDir = None, 
 def predict_command(
     run: Run,
     inputs: Annotated[Path, typer.Argument(help="Inputs in original units: .npy (n, ...) or .csv, a row each.")],
-    out: Annotated[Path | None, typer.Option(help="CSV file to write; default: standard output.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
     samples: Samples = 32,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -177,15 +177,16 @@ def predict_command(
     answer = predict(
         objective.net, objective.posterior, objective.likelihood, (raw - about.mean) / about.std, samples=samples
     )
-    rows = _rows(answer, about) if isinstance(answer, ClassPredictive | GaussianPredictive) else []
-    if as_json:
-        typer.echo(json.dumps(rows))
-        return
+    assert isinstance(answer, ClassPredictive | GaussianPredictive)
+    rows = _rows(answer, about)
     if out is None:
-        _write_csv(sys.stdout, rows)
+        typer.echo(json.dumps(rows)) if as_json else _write_csv(sys.stdout, rows)
         return
 
     def write(path: Path) -> None:
+        if as_json:
+            path.write_text(json.dumps(rows))
+            return
         with open(path, "w", newline="") as file:
             _write_csv(file, rows)
 
@@ -219,7 +220,7 @@ def list_command(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 @app.command()
 @_guarded
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the runs and the page.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Directory for the page.")] = Path("demo"),
     as_json: AsJson = False,
 ) -> None:
     """Train MAP and VI on the built-in digits and VI on two curves, and write a page to open. About a minute."""
@@ -284,6 +285,17 @@ def download(
 ) -> None:
     """Fetch a data set and check every file against its known checksum."""
     typer.echo(f"in {data.download(name, data_dir, mirror)}")
+
+
+def _device(name: str) -> torch.device:
+    try:
+        return torch.empty(
+            0, device="cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
+        ).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"--device {name}: this machine or build of torch has none ({str(error).splitlines()[0]})."
+        ) from error
 
 
 def _load(run: Path, data_dir: Path | None) -> Built:

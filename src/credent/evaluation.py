@@ -33,7 +33,7 @@ class Evaluation:
 
 def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: int = 32, seed: int = 0) -> Evaluation:
     """Score a posterior on the test part of its data with `samples` draws."""
-    device = next(iter(objective.layout.params().values())).device
+    device = objective.layout.first().device
     x, y = (t.to(device) for t in data.test[:])
 
     def ask(inputs: Tensor) -> ClassPredictive | GaussianPredictive:
@@ -66,7 +66,7 @@ def _class_scores(pred: ClassPredictive, y: Tensor, strange: dict[str, ClassPred
     probs = pred.probs
     scores = {
         "accuracy": metrics.accuracy(probs, y),
-        "nll": metrics.nll(probs, y),
+        "nll": -pred.log_prob(y).double().mean().item(),  # from log-probabilities, which do not underflow
         "brier": metrics.brier(probs, y),
         "ece": metrics.ece(probs, y, bins=15),
         "mce": metrics.mce(probs, y, bins=15),

@@ -34,6 +34,10 @@ _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
+_KEPT = 5  # as many vectors as one training step holds at a time
+_OURS = 2  # references to a storage when only the list of kept vectors has it: the tensor's and the one that asks
+
+
 @dataclass(frozen=True)
 class Role:
     """What a parameter does in its layer: the fans set a weight's natural scale; a norm layer's gain rests at one."""
@@ -75,6 +79,12 @@ class Layout:
         self.num_params = sum(p.numel() for p in params.values())
         # empty_like gives dense strides in the parameter's own memory order: channels_last stays channels_last
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
+        self._vectors: list[Tensor] = []
+
+    def first(self) -> Tensor:
+        """The first random parameter, for the type and device of all."""
+        module, attribute = self._owners[self.names[0]][0]
+        return module._parameters[attribute]  # type: ignore[return-value]
 
     def params(self) -> Params:
         """The module's own random parameters, as they are now: the means of whatever is built on this layout."""
@@ -84,12 +94,24 @@ class Layout:
             found[name] = module._parameters[attribute]  # type: ignore[assignment]
         return found
 
+    def vector(self, like: Tensor) -> Tensor:
+        """A vector (P,) of the type and device of `like` with anything in it.
+
+        Memory that nobody else refers to any more is handed out again: fresh pages for vectors of many megabytes cost
+        more than the arithmetic on them.
+        """
+        for kept in self._vectors:
+            alone = torch._C._storage_Use_Count(kept.untyped_storage()._cdata) == _OURS
+            if alone and kept.dtype == like.dtype and kept.device == like.device:
+                return kept.view(-1)
+        new = torch.empty(self.num_params, dtype=like.dtype, device=like.device)
+        self._vectors = [*self._vectors[-_KEPT + 1 :], new]
+        return new.view(-1)
+
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
-        """One new vector of all random parameters, (P,)."""
-        first = params[self.names[0]]
-        flat = torch.empty(self.num_params, dtype=first.dtype, device=first.device)
-        for name, view in self.unflatten(flat).items():
-            view.copy_(params[name])
+        """One vector of all random parameters, (P,), in memory of its own."""
+        flat = self.vector(params[self.names[0]])
+        torch._foreach_copy_(list(self.unflatten(flat).values()), [params[name] for name in self.names])
         return flat
 
     def unflatten(self, flat: Tensor) -> Params:

@@ -16,6 +16,7 @@ tensor([-2.2258])
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,9 @@ from credent.predictive import BinaryPredictive, ClassPredictive, GaussianPredic
 
 class Likelihood(nn.Module, ABC):
     """What a network's outputs f say about the observed y."""
+
+    keeps_draws: ClassVar[bool] = False
+    """Whether a prediction holds the outputs of every draw, or only their running average."""
 
     @abstractmethod
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -105,6 +109,7 @@ class Gaussian(Likelihood):
     settle for explaining everything as noise.
     """
 
+    keeps_draws = True
     _FLOOR = 1e-4  # keeps the density finite when a network becomes certain of a point
 
     def __init__(self, scale: float | str = 1.0, outputs: int = 1, initial: float = 1.0) -> None:
@@ -126,7 +131,8 @@ class Gaussian(Likelihood):
     def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and noise scale of y, the first (n, D), the second broadcastable to it."""
         if self.known:
-            return outputs, outputs.new_tensor(self.known)
+            # 0-d float64 keeps its digits and does not change the outputs' type, bfloat16 included
+            return outputs, torch.tensor(self.known, dtype=torch.float64, device=outputs.device)
         if self.log_scale is not None:
             if outputs.ndim < 2 or outputs.shape[-1] != len(self.log_scale):
                 raise InputError(
@@ -160,7 +166,7 @@ class Gaussian(Likelihood):
         if not parts:
             raise InputError("no draws: ask for samples >= 1.")
         means = torch.stack([mean for mean, _ in parts])
-        scales = torch.stack([scale for _, scale in parts])
+        scales = torch.stack([scale for _, scale in parts]).to(means.dtype)
         between = [1] * (means.ndim - scales.ndim)  # one noise level for all data broadcasts over them
         return GaussianPredictive(means, scales.reshape(len(parts), *between, *scales.shape[1:]))
 

@@ -128,11 +128,14 @@ class Network:
         """Within: the latest input of every layer of these kinds, by the layer's name, without a second pass."""
         inputs: dict[str, Tensor] = {}
 
-        def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-            return lambda _, arguments: inputs.__setitem__(name, arguments[0].detach())
+        def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+            def record(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+                inputs[name] = next(iter((*arguments, *keywords.values()))).detach()
+
+            return record
 
         layers = {name: m for name, m in self.module.named_modules() if isinstance(m, kinds)}
-        hooks = [layer.register_forward_pre_hook(recorder(name)) for name, layer in layers.items()]
+        hooks = [layer.register_forward_pre_hook(recorder(name), with_kwargs=True) for name, layer in layers.items()]
         try:
             yield inputs
         finally:

@@ -24,13 +24,13 @@ class Noise(nn.Module):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(fresh_seed() if seed is None else seed)
-        self._mirror: Tensor | None = None
+        self._first: Tensor | None = None
         self._before: Tensor | None = None  # where the stream was before the pair that is half used
 
     def seed(self, seed: int) -> None:
         """Start over from this seed."""
         self._generator.manual_seed(seed)
-        self._mirror = self._before = None
+        self._first = self._before = None
 
     def generator(self, device: torch.device) -> torch.Generator:
         """The generator for `device`; a stream that moves to another device goes on from a seed drawn from itself."""
@@ -41,27 +41,31 @@ class Noise(nn.Module):
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers of the shape, type and device of `like`."""
-        return torch.empty_like(like).normal_(generator=self.generator(like.device))
+        return self.normal_(torch.empty_like(like))
 
-    def paired(self, draw: Callable[["Noise", Tensor], Tensor], like: Tensor) -> Tensor:
-        """What `draw(self, like)` takes from this stream, and at the next call its mirror image: two for one.
+    def normal_(self, out: Tensor) -> Tensor:
+        """Standard normal numbers in the place of what `out` holds."""
+        return out.normal_(generator=self.generator(out.device))
+
+    def paired(self, draw: Callable[["Noise", Tensor], Tensor], like: Tensor) -> tuple[Tensor, int]:
+        """What `draw(self, like)` takes from this stream with sign 1, and at the next call the same with sign -1.
 
         Each of the two has the law of the draw, where that is symmetric; together they cancel what is odd in the noise.
         """
-        if self._mirror is not None and (self._mirror.dtype, self._mirror.device) != (like.dtype, like.device):
-            self._mirror = self._before = None  # the network was converted or moved between the halves
+        if self._first is not None and (self._first.dtype, self._first.device) != (like.dtype, like.device):
+            self._first = self._before = None  # the network was converted or moved between the halves
         if self._before is None:
-            self._before = self._generator.get_state()
-            self._mirror = draw(self, like)
-            return self._mirror
-        if self._mirror is None:  # half used when it was saved: draw the first half again
+            self._before = self.generator(like.device).get_state()
+            self._first = draw(self, like)
+            return self._first, 1
+        if self._first is None:  # half used when it was saved: draw the first half again
             here = self._generator.get_state()
             self._generator.set_state(self._before)
-            self._mirror = draw(self, like)
+            self._first = draw(self, like)
             self._generator.set_state(here)
-        mirror = self._mirror.neg()
-        self._mirror = self._before = None
-        return mirror
+        second = self._first
+        self._first = self._before = None
+        return second, -1
 
     def get_extra_state(self) -> dict[str, Any]:
         """Device and position of the stream, part of `state_dict`."""
@@ -71,7 +75,7 @@ class Noise(nn.Module):
         """Continue the stream that `get_extra_state` described."""
         self._generator = torch.Generator(state["device"])
         self._generator.set_state(state["state"].cpu())
-        self._mirror, self._before = None, state["before"]
+        self._first, self._before = None, state["before"]
 
 
 def fresh_seed() -> int:

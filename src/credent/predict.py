@@ -46,7 +46,8 @@ def predict(
     `x` is a tensor, or a tuple or dict of tensors as the network takes them; `batch_size` inputs go through the network
     at a time. The same `seed` gives the same draws and so the same numbers; None takes fresh ones. `statistics`,
     batches of inputs, re-estimates BatchNorm's running statistics for each draw, which otherwise stay the network's.
-    More than `max_bytes` for the outputs of all draws is refused before it is allocated.
+    More than `max_bytes` for the outputs that must be held (of one draw for classes, of all draws for regression) is
+    refused after the first chunk.
     """
     size = _length(x)
     if size == 0:
@@ -63,21 +64,25 @@ def predict(
 
     def outputs() -> Iterator[Tensor]:
         for index, params in enumerate(posterior.draws(samples, seed)):
-            with network.evaluating():
-                context = nullcontext() if statistics is None else network.statistics_of(params, statistics)
-                with context:
-                    f = torch.cat([network(params, part) for part in _chunks(x, size, batch_size)])
-            _check_budget(f, samples or index + 1, max_bytes)
-            yield f
+            held = (samples or index + 1) if likelihood.keeps_draws else 1
+            with (
+                network.evaluating(),
+                nullcontext() if statistics is None else network.statistics_of(params, statistics),
+            ):
+                parts: list[Tensor] = []
+                for part in _chunks(x, size, batch_size):
+                    parts.append(network(params, part))
+                    _check_budget(parts[0], size, held, max_bytes)
+                yield torch.cat(parts)
 
     return likelihood.predictive(outputs())
 
 
-def _check_budget(outputs: Tensor, samples: int, max_bytes: int | None) -> None:
-    need = outputs.numel() * outputs.element_size() * samples
+def _check_budget(first: Tensor, size: int, draws: int, max_bytes: int | None) -> None:
+    need = first.numel() // first.shape[0] * first.element_size() * size * draws
     if max_bytes is not None and need > max_bytes:
         raise BudgetError(
-            f"{samples} draws of outputs {tuple(outputs.shape)} take up to {need:,} bytes, and max_bytes is"
+            f"the outputs of {size:,} inputs, {draws} draws of them at a time, take {need:,} bytes, and max_bytes is"
             f" {max_bytes:,}: predict fewer inputs at a time, ask for fewer samples, or allow {need:,}."
         )
 

@@ -82,16 +82,21 @@ class ClassPredictive:
         return self.log_probs.argmax(-1)
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Log predictive probability of the labels, (n,)."""
-        if y.is_floating_point() or y.shape != self.log_probs.shape[:-1]:
+        """Log predictive probability of the labels, (n,); extra axes are summed within a datum."""
+        self._check(y)
+        return self.log_probs.gather(-1, y.long().unsqueeze(-1)).flatten(1).sum(1)
+
+    def _check(self, y: Tensor) -> None:
+        shape, classes = self.log_probs.shape[:-1], self.log_probs.shape[-1]
+        if y.is_floating_point() or y.shape != shape or bool(((y < 0) | (y >= classes)).any()):
             raise InputError(
-                f"labels are integers of shape {tuple(self.log_probs.shape[:-1])}, one per prediction; y is {y.dtype}"
-                f" of shape {tuple(y.shape)}."
+                f"labels are integers from 0 to {classes - 1} of shape {tuple(shape)}, one per prediction; y is"
+                f" {y.dtype} of shape {tuple(y.shape)}."
             )
-        return self.log_probs.gather(-1, y.long().unsqueeze(-1)).squeeze(-1)
 
     def score(self, y: Tensor) -> tuple[str, float]:
         """The familiar measure of these predictions: accuracy."""
+        self._check(y)
         return "accuracy", (self.label == y).double().mean().item()
 
 
@@ -148,11 +153,13 @@ class BinaryPredictive:
         return self.mutual_information
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Log predictive probability of the outcomes, (n, D)."""
-        return torch.where(y > 0.5, self.log_probs, self.log_complements)
+        """Log predictive probability of the outcomes, (n,), summed over the outputs."""
+        _same_shape(y, self.log_probs)
+        return torch.where(y > 0.5, self.log_probs, self.log_complements).reshape(len(y), -1).sum(1)
 
     def score(self, y: Tensor) -> tuple[str, float]:
         """The familiar measure of these predictions: accuracy over all outputs."""
+        _same_shape(y, self.log_probs)
         return "accuracy", ((self.probs > 0.5) == (y > 0.5)).double().mean().item()
 
 
@@ -192,17 +199,18 @@ class GaussianPredictive:
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log predictive density of targets (n, D), jointly over the outputs, (n,)."""
-        if y.shape != self.means.shape[1:]:
-            raise InputError(f"targets have shape {tuple(y.shape)}, predictions {tuple(self.means.shape[1:])}.")
+        _same_shape(y, self.means[0])
         each = -0.5 * ((y - self.means) / self.scales).square() - self.scales.log() - 0.5 * math.log(2 * math.pi)
         return each.reshape(*each.shape[:2], -1).sum(-1).logsumexp(0) - math.log(self.num_draws)
 
     def score(self, y: Tensor) -> tuple[str, float]:
         """The familiar measure of these predictions: root mean squared error of the mean."""
+        _same_shape(y, self.means[0])
         return "rmse", (self.mean - y).double().square().mean().sqrt().item()
 
     def cdf(self, y: Tensor) -> Tensor:
         """Predictive probability of a value below `y`, per output, (n, D)."""
+        _same_shape(y, self.means[0])
         below: Tensor = torch.special.ndtr((y - self.means) / self.scales)
         return below.mean(0)
 
@@ -245,6 +253,14 @@ class GaussianPredictive:
 
 Predictive = ClassPredictive | BinaryPredictive | GaussianPredictive
 """What `predict` returns."""
+
+
+def _same_shape(y: Tensor, prediction: Tensor) -> None:
+    if y.shape != prediction.shape:
+        raise InputError(
+            f"targets have shape {tuple(y.shape)}, predictions {tuple(prediction.shape)}; broadcasting them would pair"
+            " every target with every prediction."
+        )
 
 
 class _Total:

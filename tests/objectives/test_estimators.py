@@ -47,8 +47,8 @@ def one_kind_of_weight(estimator, count=1, mu=MU, sigma=SIGMA, prior=priors.Gaus
 
 
 def gradients(bnn):
-    """By mu and by sigma (rho's, less the softplus), one number per weight."""
-    by_sigma = bnn.q.scales.rho.grad / bnn.q.scales.rho.detach().sigmoid()
+    """By mu and by sigma (rho's, less the exponential), one number per weight."""
+    by_sigma = bnn.q.scales.rho.grad / bnn.q.scales.rho.detach().exp()
     return bnn.net.weight.grad.flatten(), by_sigma
 
 

@@ -48,6 +48,12 @@ class Draws(Posterior):
         """Standard deviation over the draws (of the set itself, so divided by n)."""
         return {k: v.sqrt() for k, v in self._moments()[1].items()}
 
+    def sample(self, n: int, seed: int | None = None) -> Params:
+        """n of the draws, stacked in front."""
+        if n > len(self):
+            raise InputError(f"sample({n}): there are {len(self)} draws; ask for as many at most.")
+        return super().sample(n, seed)
+
     def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
         """All draws in order; with n, that many of them: evenly spaced, or with a seed chosen at random."""
         count = len(self)

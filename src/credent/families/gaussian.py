@@ -13,6 +13,7 @@ tensor([[0.0500, 0.0500, 0.0500, 0.0500]])
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class GaussianPosterior(LocationScale):
 
     def standard(self, noise: Noise, like: Tensor) -> Tensor:
         """Standard normal noise, (P,)."""
-        return noise.normal(like)
+        return noise.normal_(self.layout.vector(like))
 
     @torch.no_grad()
     def stddev(self) -> Params:
@@ -66,44 +67,87 @@ class GaussianPosterior(LocationScale):
 
     def entropy(self) -> Tensor:
         """H[q] in nats."""
-        return self.scales.sigma().log().sum() + self.layout.num_params * (0.5 + _HALF_LOG_2PI)
+        return self.scales.log_sigma().sum() + self.layout.num_params * (0.5 + _HALF_LOG_2PI)
 
     def kl(self, prior: "Prior") -> Tensor | None:
-        """KL(q || p) in nats: in one pass for a Gaussian prior, else by the prior's expectation under a Gaussian."""
+        """KL(q || p) in nats for a Gaussian prior, else by the prior's expectation under a Gaussian."""
         means, sigma = self.layout.params(), self.scales.sigma()
-        if prior.gaussian is not None:
-            kl: Tensor = _GaussianKL.apply(self.layout, prior.gaussian, sigma, *means.values())  # type: ignore[no-untyped-call]
-            return kl
-        cross_entropy = prior.cross_entropy(means, self.layout.views(sigma))
-        return None if cross_entropy is None else cross_entropy - self.entropy()
+        scale = self.layout.views(sigma)
+        if prior.gaussian is None:
+            cross_entropy = prior.cross_entropy(means, scale)
+            return None if cross_entropy is None else cross_entropy - self.entropy()
+        total = -self.scales.log_sigma().sum()
+        for k, mu in means.items():
+            m, s = prior.gaussian.loc[k], prior.gaussian.scale[k]
+            square = (mu - m).square().sum() + scale[k].square().sum()
+            total = total + square / (2 * s**2) + mu.numel() * (math.log(s) - 0.5)
+        return total
+
+    def rsample_and_kl(self, prior: "Prior") -> tuple[Params, Tensor | None]:
+        """One draw and the KL; for a Gaussian prior both share their passes over the weights, forward and backward."""
+        if prior.gaussian is None:
+            return self.rsample(), self.kl(prior)
+        sigma, means = self.scales.values(), self.layout.params()
+        e, sign = self.noise.paired(self.standard, sigma)
+        kl, *views = _SampleAndKL.apply(  # type: ignore[no-untyped-call]
+            self.layout, prior.gaussian, self.scales.log_sigma(), sigma, e, sign, *means.values()
+        )
+        return dict(zip(means, views, strict=True)), kl
 
 
-class _GaussianKL(torch.autograd.Function):
-    """sum_i log(s_i / sigma_i) + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2, its gradients in closed form."""
+class _SampleAndKL(torch.autograd.Function):
+    """w = mu + sign e exp(rho) and KL = sum_i log s_i - rho_i + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2.
+
+    With g the gradient of the weights and c that of the KL, the gradients are
+
+        by mu:  g + c (mu - m) / s^2,         by rho:  sigma (sign g e + c sigma / s^2) - c.
+    """
 
     @staticmethod
-    def forward(ctx: Any, layout: Layout, prior: DiagonalGaussian, sigma: Tensor, *means: Tensor) -> Tensor:
-        ctx.layout, ctx.prior = layout, prior
-        ctx.save_for_backward(sigma, *means)
-        total = -sigma.log().sum() - layout.num_params / 2
-        for (k, scale), mu in zip(layout.unflatten(sigma).items(), means, strict=True):
-            m, s = prior.loc[k], prior.scale[k]
-            offset = mu - m if m else mu
-            square = torch.linalg.vector_norm(offset).square() + torch.linalg.vector_norm(scale).square()
-            total += square / (2 * s**2) + mu.numel() * math.log(s)
-        return total
+    def forward(
+        ctx: Any,
+        layout: Layout,
+        prior: DiagonalGaussian,
+        rho: Tensor,
+        sigma: Tensor,
+        e: Tensor,
+        sign: int,
+        *means: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.layout, ctx.prior, ctx.sign = layout, prior, sign
+        ctx.save_for_backward(sigma, e, *means)
+        flat = layout.flatten(dict(zip(layout.names, means, strict=True)))
+        flat.addcmul_(sigma, e, value=sign)
+        norms = torch._foreach_norm([*_offsets(layout, prior, means), *layout.unflatten(sigma).values()])
+        constant = sum(shape.numel() * (math.log(prior.scale[k]) - 0.5) for k, shape in layout.shapes.items())
+        kl = torch.stack(norms).square() @ _precisions(layout, prior, sigma).repeat(2) / 2 - rho.sum() + constant
+        return kl, *layout.unflatten(flat).values()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        sigma, *means = ctx.saved_tensors
+    def backward(ctx: Any, c: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        sigma, e, *means = ctx.saved_tensors
         layout, prior = ctx.layout, ctx.prior
-        by_mean = []
-        by_sigma = sigma.reciprocal().mul_(-grad)
-        for (k, out), scale, mu in zip(
-            layout.unflatten(by_sigma).items(), layout.unflatten(sigma).values(), means, strict=True
-        ):
-            m, share = prior.loc[k], grad / prior.scale[k] ** 2
-            out.addcmul_(scale, share)
-            by_mean.append((mu - m).mul_(share) if m else mu * share)
-        return None, None, by_sigma, *by_mean
+        shares = (c * _precisions(layout, prior, sigma)).unbind()
+        by_rho = layout.flatten(dict(zip(layout.names, grads, strict=True))).mul_(e)
+        if ctx.sign < 0:
+            by_rho.neg_()
+        views = zip(layout.unflatten(by_rho).values(), layout.unflatten(sigma).values(), shares, strict=True)
+        for view, scale, share in views:
+            view.addcmul_(scale, share)
+        by_rho.mul_(sigma).sub_(c)
+        offsets = _offsets(layout, prior, means)
+        by_mean = list(layout.unflatten(layout.vector(sigma)).values())
+        for out, g, offset, share in zip(by_mean, grads, offsets, shares, strict=True):
+            torch.addcmul(g, offset, share, out=out)
+        return None, None, by_rho, None, None, None, *by_mean
+
+
+def _offsets(layout: Layout, prior: DiagonalGaussian, means: Sequence[Tensor]) -> list[Tensor]:
+    """mu - m by tensor; most rest at zero and need no subtraction."""
+    return [mu - prior.loc[k] if prior.loc[k] else mu for k, mu in zip(layout.names, means, strict=True)]
+
+
+def _precisions(layout: Layout, prior: DiagonalGaussian, like: Tensor) -> Tensor:
+    """1 / s^2, one for each tensor."""
+    return like.new_tensor([prior.scale[k] ** -2 for k in layout.names])

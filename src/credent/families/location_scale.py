@@ -1,7 +1,7 @@
 """Families of the form w = mu + sigma * e, with noise e of a fixed law.
 
-mu are the network's own parameters; sigma is one vector (P,). With g = dL/dw the gradient of the means is g itself and
-that of sigma is g * e, so sampling needs no graph: `_Sample` writes the weights once and returns both in one pass.
+mu are the network's own parameters; sigma = exp(rho) is one vector (P,). With g = dL/dw the gradient of the means is g
+itself and that of rho is g * e * sigma, so sampling needs no graph: `_Sample` writes the weights once and returns both.
 """
 
 from abc import abstractmethod
@@ -50,34 +50,37 @@ class LocationScale(Variational):
             yield self.layout.unflatten(flat.addcmul_(sigma, self.standard(noise, sigma)))
 
     def rsample(self) -> Params:
-        """One draw, differentiable in mu and sigma; every second one mirrors the one before it about the means."""
-        sigma, means = self.scales.sigma(), self.layout.params()
-        e = self.noise.paired(self.standard, sigma.detach())
-        views = _Sample.apply(self.layout, sigma, e, *means.values())  # type: ignore[no-untyped-call]
+        """One draw, differentiable in mu and rho; every second one mirrors the one before it about the means."""
+        sigma, means = self.scales.values(), self.layout.params()
+        e, sign = self.noise.paired(self.standard, sigma)
+        views = _Sample.apply(self.layout, self.scales.log_sigma(), sigma, e, sign, *means.values())  # type: ignore[no-untyped-call]
         return dict(zip(means, views, strict=True))
 
     def _residuals(self, params: Params, detached: bool) -> tuple[Params, Tensor]:
         """e = (w - mu) / sigma by name, and sum log sigma."""
-        sigma, means = self.scales.sigma(), self.layout.params()
+        sigma, rho, means = self.scales.sigma(), self.scales.log_sigma(), self.layout.params()
         if detached:
-            sigma, means = sigma.detach(), self.mean()
+            sigma, rho, means = sigma.detach(), rho.detach(), self.mean()
         scale = self.layout.views(sigma)
-        return {k: (params[k] - means[k]) / scale[k] for k in means}, sigma.log().sum()
+        return {k: (params[k] - means[k]) / scale[k] for k in means}, rho.sum()
 
 
 class _Sample(torch.autograd.Function):
-    """w = mu + sigma * e with its gradients in closed form."""
+    """w = mu + sign e exp(rho), with its gradients in closed form: g for mu, and sign g e sigma for rho."""
 
     @staticmethod
-    def forward(ctx: Any, layout: Layout, sigma: Tensor, e: Tensor, *means: Tensor) -> tuple[Tensor, ...]:
-        ctx.layout = layout
-        ctx.save_for_backward(e)
+    def forward(
+        ctx: Any, layout: Layout, rho: Tensor, sigma: Tensor, e: Tensor, sign: int, *means: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.layout, ctx.sign = layout, sign
+        ctx.save_for_backward(sigma, e)
         flat = layout.flatten(dict(zip(layout.names, means, strict=True)))
-        return tuple(layout.unflatten(flat.addcmul_(sigma, e)).values())
+        return tuple(layout.unflatten(flat.addcmul_(sigma, e, value=sign)).values())
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (e,) = ctx.saved_tensors
+        sigma, e = ctx.saved_tensors
         flat: Tensor = ctx.layout.flatten(dict(zip(ctx.layout.names, grads, strict=True)))
-        return None, flat.mul_(e), None, *grads
+        flat.mul_(e).mul_(sigma)
+        return None, flat if ctx.sign > 0 else flat.neg_(), None, None, None, *grads

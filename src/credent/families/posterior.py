@@ -58,6 +58,10 @@ class Variational(nn.Module, Posterior, ABC):
     def rsample(self) -> Params:
         """One draw that gradients flow through, to the means and to q's own parameters; not independent of the last."""
 
+    def rsample_and_kl(self, prior: "Prior") -> tuple[Params, Tensor | None]:
+        """One draw and the closed-form KL, which some families have cheaper together than one by one."""
+        return self.rsample(), self.kl(prior)
+
     @abstractmethod
     def log_prob(self, params: Params, detached: bool = False) -> Tensor:
         """log q(w) in nats; `detached` holds q's parameters constant, for the path derivative."""

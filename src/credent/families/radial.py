@@ -56,7 +56,7 @@ class RadialPosterior(LocationScale):
 
     def standard(self, noise: Noise, like: Tensor) -> Tensor:
         """Direction times radius, one pair per parameter tensor, (P,)."""
-        flat = noise.normal(like)
+        flat = noise.normal_(self.layout.vector(like))
         radius = noise.normal(like.new_empty(len(self.layout.names)))
         for view, r in zip(self.layout.unflatten(flat).values(), radius, strict=True):
             view.mul_(r / torch.linalg.vector_norm(view))
@@ -80,7 +80,7 @@ class RadialPosterior(LocationScale):
     def entropy(self) -> Tensor:
         """H[q] in nats."""
         sizes = [shape.numel() for shape in self.layout.shapes.values()]
-        return self.scales.sigma().log().sum() + sum(_standard_entropy(d) for d in sizes)
+        return self.scales.log_sigma().sum() + sum(_standard_entropy(d) for d in sizes)
 
     def kl(self, prior: "Prior") -> Tensor | None:
         """KL(q || p) in nats for a Gaussian prior."""

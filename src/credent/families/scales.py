@@ -1,4 +1,4 @@
-"""The scales of a variational family: sigma = softplus(rho) > 0, one vector under all random parameters.
+"""The scales of a variational family: sigma = exp(rho) > 0, one vector under all random parameters.
 
 The vector keeps the elementwise work of sampling in a few passes over memory; in a `state_dict` it appears by
 parameter name, so files do not depend on the order in which memory happens to be laid out.
@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from credent.errors import InputError
 from credent.layout import Layout
@@ -31,32 +30,39 @@ class Scales(nn.Module):
     def __init__(self, layout: Layout, initial: dict[str, float]) -> None:
         super().__init__()
         self.layout = layout
-        # log(expm1(sigma)) is softplus' inverse; in this form it neither overflows nor loses small scales
-        inverse = {k: s + math.log(-math.expm1(-s)) for k, s in initial.items()}
-        filled = {k: torch.full_like(p, inverse[k]) for k, p in layout.params().items()}
-        self.rho = nn.Parameter(layout.flatten(filled))
+        filled = {k: torch.full_like(p, math.log(initial[k])) for k, p in layout.params().items()}
+        self.rho = nn.Parameter(layout.flatten(filled).clone())
         self._cache: Tensor | None = None
 
     @contextmanager
     def cached(self) -> Iterator[None]:
-        """Within: sigma is computed once, and all who ask share it and its place in the graph."""
-        self._cache = self.sigma()
+        """Within: the numbers of sigma are computed once."""
+        self._cache = self.values()
         try:
             yield
         finally:
             self._cache = None
 
-    def sigma(self) -> Tensor:
-        """All scales, (P,)."""
+    def values(self) -> Tensor:
+        """All scales as numbers that no gradient flows through, (P,)."""
         if self._cache is not None:
             return self._cache
-        mean = next(iter(self.layout.params().values()))
+        rho = self.log_sigma().detach()
+        return torch.exp(rho, out=self.layout.vector(rho))
+
+    def sigma(self) -> Tensor:
+        """All scales, differentiable in rho, (P,)."""
+        return self.log_sigma().exp()
+
+    def log_sigma(self) -> Tensor:
+        """The logarithms of all scales, (P,)."""
+        mean = self.layout.first()
         if mean.device != self.rho.device or mean.dtype != self.rho.dtype:
             raise InputError(
                 f"the network is {mean.dtype} on {mean.device}, its scales are {self.rho.dtype} on {self.rho.device}:"
                 " move or convert the objective, which holds both, as in bnn.to(device)."
             )
-        return functional.softplus(self.rho)
+        return self.rho
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         rho = self.rho if keep_vars else self.rho.detach()

@@ -7,6 +7,7 @@ batch pays its share and neither the batch size nor the number of layers changes
 prior. An objective is an `nn.Module` whose forward is the loss; what it was made of stays in `last`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,7 +92,9 @@ class Objective(nn.Module, ABC):
                 f"a batch of {y.shape[0]} is larger than num_data={self.num_data}, the size of the whole data set:"
                 " write num_data=len(dataset)."
             )
-        beta = self.beta(self._batches) if callable(self.beta) else float(self.beta)
+        beta = float(self.beta(self._batches) if callable(self.beta) else self.beta)
+        if not (beta >= 0 and math.isfinite(beta)):
+            raise InputError(f"beta is {beta} for batch {self._batches}: the penalty's weight is a number >= 0.")
         nll, penalty, outputs = self.parts(x, y)
         if self.training:
             self._batches += 1

@@ -80,26 +80,37 @@ class VI(Objective):
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at `samples` draws; running statistics follow the first."""
-        draws: list[Params] = []
         nlls: list[Tensor] = []
         with self.q.cached():
+            first, closed = self._first_draw()
+            draws = [first]
             for s in range(self.samples):
-                draws.append(self.q.rsample())
+                if s > 0:
+                    draws.append(self.q.rsample())
                 with nullcontext() if s == 0 else self.network.frozen_statistics():
-                    outputs = self.network(draws[-1], x)
+                    outputs = self.network(draws[s], x)
                 nlls.append(mean_nll(self.likelihood, outputs, y))
-            return torch.stack(nlls).mean(), self.kl(draws), outputs
+            return torch.stack(nlls).mean(), self._sampled_kl(draws) if closed is None else closed, outputs
+
+    def _first_draw(self) -> tuple[Params, Tensor | None]:
+        if self.estimator == "closed" and isinstance(self.penalty, priors.Prior):
+            return self.q.rsample_and_kl(self.penalty)
+        return self.q.rsample(), self._closed_kl()
 
     def kl(self, draws: list[Params]) -> Tensor:
-        """KL(q || p) in nats, closed form or from draws of `q.rsample()`."""
-        prior = self.penalty
-        if not isinstance(prior, priors.Prior):
-            penalty: Tensor = prior(self.q)
+        """r(q) in nats: KL(q || p) in closed form, or from these draws of `q.rsample()`."""
+        closed = self._closed_kl()
+        return self._sampled_kl(draws) if closed is None else closed
+
+    def _closed_kl(self) -> Tensor | None:
+        if not isinstance(self.penalty, priors.Prior):
+            penalty: Tensor = self.penalty(self.q)
             return penalty
-        closed = self.q.kl(prior) if self.estimator == "closed" else None
-        if closed is not None:
-            return closed
-        return torch.stack([self._kl_from(prior, params) for params in draws]).mean()
+        return self.q.kl(self.penalty) if self.estimator == "closed" else None
+
+    def _sampled_kl(self, draws: list[Params]) -> Tensor:
+        assert isinstance(self.penalty, priors.Prior)
+        return torch.stack([self._kl_from(self.penalty, params) for params in draws]).mean()
 
     def _kl_from(self, prior: priors.Prior, params: Params) -> Tensor:
         if self.estimator == "score":

@@ -61,6 +61,12 @@ MEASURES: dict[str, Measure] = {
     "rmse": Measure(
         "Typical miss (RMSE)", "", "lower", "How far its best guess is from the truth, in the units of the output."
     ),
+    "crps": Measure(
+        "Distance of its forecast (CRPS)",
+        "",
+        "lower",
+        "How far its whole forecast is from the truth, in the output's units.",
+    ),
     "coverage": Measure(
         "Coverage of 95% intervals",
         "%",

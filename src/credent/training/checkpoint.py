@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from credent.errors import CheckpointError
@@ -21,7 +22,7 @@ _KEPT = 2
 
 def save(directory: Path, step: int, state: dict[str, Any]) -> None:
     """Write the state after `step` steps, then forget all but the newest two."""
-    write_atomically(directory / f"step-{step:09d}.pt", lambda path: torch.save({"mark": _MARK, **state}, path))
+    write_atomically(directory / f"step-{step:09d}.pt", lambda path: torch.save({"mark": _MARK, **_plain(state)}, path))
     for path in _files(directory)[:-_KEPT]:
         path.unlink()
     for path in directory.glob(".step-*.part"):
@@ -46,6 +47,15 @@ def load(directory: Path) -> dict[str, Any] | None:
             f"no checkpoint in {directory} can be read ({'; '.join(problems)}): start anew in another directory."
         )
     return None
+
+
+def _plain(value: Any) -> Any:
+    """The same without numpy's scalars, which `weights_only` would refuse to read back."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _files(directory: Path) -> list[Path]:

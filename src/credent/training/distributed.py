@@ -24,6 +24,15 @@ from credent.training import generators
 from credent.training.batches import rows
 
 
+def own_device(device: str | torch.device) -> torch.device:
+    """The device for this process: under torchrun a bare "cuda" is the one of its local rank."""
+    named = torch.device(device)
+    if str(named) == "cuda" and "LOCAL_RANK" in os.environ:
+        named = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(named)
+    return named
+
+
 class Group:
     """The processes that train together: one, unless torchrun started several."""
 

@@ -30,9 +30,10 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from credent.errors import InputError
-from credent.noise import Noise
+from credent.noise import Noise, fresh_seed
 from credent.objectives import Objective
 from credent.training import batches
+from credent.training.distributed import own_device
 from credent.training.history import Row
 from credent.training.interrupt import Interrupt
 from credent.training.progress import Report
@@ -85,13 +86,18 @@ def fit(
         raise InputError("accumulate, log_every, val_every and val_samples count from 1.")
     if isinstance(scheduler, ReduceLROnPlateau) and (val is None or schedule == "step"):
         raise InputError("ReduceLROnPlateau follows the validation NLL: give val=loader, and schedule='epoch'.")
+    if min(epochs or 1, steps or 1) < 1 or epochs == 0 or steps == 0:
+        raise InputError(f"epochs={epochs}, steps={steps}: train for at least one.")
     if device is not None:
-        objective.to(device)
+        objective.to(own_device(device))
     if optimizer is None:
         optimizer = torch.optim.Adam(objective.param_groups(lr=1e-3, scale_lr=1e-2), fused=True)
     if seed is not None:
         _seed(objective, seed)
     _warn_of_num_data(objective, loader)
+    _warn_of_idle_parameters(objective, optimizer)
+    if scheduler is not None and scheduler.optimizer is not optimizer:
+        raise InputError("this scheduler moves the rates of another optimiser: build it on the one that fit gets.")
     probe = None if val is None else batches.joined(val)
     run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir)
     run.begin(resume)
@@ -129,7 +135,7 @@ def fit(
 
 
 def _validate(objective: Objective, probe: tuple[Any, Tensor], samples: int) -> Row:
-    device = next(iter(objective.layout.params().values())).device
+    device = objective.layout.first().device
     x, y = batches.to(probe[0], device), batches.to(probe[1], device)
     pred = objective.predict(x, samples=samples)
     name, value = pred.score(y)
@@ -140,8 +146,20 @@ def _seed(objective: Objective, seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (what users' transforms draw from)
     random.seed(seed)
-    for i, module in enumerate(m for m in objective.modules() if isinstance(m, Noise)):
-        module.seed(seed + i)
+    for module in objective.modules():
+        if isinstance(module, Noise):
+            module.seed(fresh_seed())  # a stream of its own, not the global one over again
+
+
+def _warn_of_idle_parameters(objective: Objective, optimizer: Optimizer) -> None:
+    moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    idle = [name for name, p in objective.named_parameters() if p.requires_grad and id(p) not in moved]
+    if idle:
+        warnings.warn(
+            f"the optimiser does not move {', '.join(idle[:3])}{', ...' if len(idle) > 3 else ''}: build it with"
+            " objective.param_groups(lr=...), which has the scales and a learnt noise too.",
+            stacklevel=3,
+        )
 
 
 def _warn_of_num_data(objective: Objective, loader: Any) -> None:

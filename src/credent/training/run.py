@@ -24,7 +24,7 @@ from credent.objectives import Objective
 from credent.training import batches, checkpoint, generators
 from credent.training.distributed import Group
 from credent.training.fingerprint import changed, fingerprint
-from credent.training.finite import raise_if_broken, raise_non_finite
+from credent.training.finite import raise_bad_gradient, raise_if_broken, raise_non_finite
 from credent.training.history import History, Row
 from credent.training.result import Result
 from credent.training.saving import save
@@ -51,7 +51,7 @@ class Run:
         self.objective, self.optimizer, self.loader, self.scheduler = objective, optimizer, loader, scheduler
         self.epochs, self.accumulate, self.thin = epochs, accumulate, thin
         self.run_dir = None if run_dir is None else Path(run_dir)
-        self.device = next(iter(objective.layout.params().values())).device
+        self.device = objective.layout.first().device
         self.group = Group(self.device)
         self.first = self.group.rank == 0
         self.total = steps if epochs is None else _steps(loader, epochs, accumulate)
@@ -206,8 +206,11 @@ class Run:
             (loss * (share * weight)).backward()
             self._count(y, share)
         parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
-        if clip is not None and not bool(nn.utils.clip_grad_norm_(parameters, clip).isfinite()):
-            raise_non_finite(self.objective, None, self.step + 1, self.run_dir)
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if not bool(norm.isfinite()):
+            raise_bad_gradient(self.objective, parts, self.step + 1, self.run_dir)
+        if clip is not None:
+            nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
