@@ -99,6 +99,15 @@ def test_map_method(tmp_path):
     assert "auroc_shuffled_mutual_information" not in scores  # one draw cannot disagree with itself
 
 
+def test_several_runs_are_compared(trained, tmp_path):
+    reply("fit", *FAST, "--method", "map", "--out", tmp_path / "m", "--json")
+    said = reply("evaluate", trained, tmp_path / "m", "--out", tmp_path / "both.html", "--json")
+    assert [each["method"] for each in said] == ["vi", "map"]
+    page = (tmp_path / "both.html").read_text()
+    for each in said:
+        assert f"{100 * each['scores']['accuracy']:.2f}" in page
+
+
 def test_list_names_what_fit_takes():
     said = reply("list", "--json")
     assert {"digits", "mnist", "uci/concrete"} <= {each["name"] for each in said["data"]}
@@ -131,6 +140,7 @@ def test_help_teaches(command):
         (["fit", "--epochs", "-1", "--out", "OUT"], 2, "positive"),
         (["fit", "--beta", "-1", "--out", "OUT"], 2, "not negative"),
         (["fit", "--prior-scale", "wide", "--out", "OUT"], 2, "number"),
+        (["fit", "--device", "tpu9", "--out", "OUT"], 2, "--device tpu9"),
         (["evaluate", "OUT"], 3, "not a run"),
     ],
 )

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+import credent as cr
 from credent.errors import InputError
 from credent.layout import Layout, Role
 
@@ -261,3 +263,88 @@ def test_params_are_the_networks_own_also_after_conversion():
     with torch.no_grad():
         assert layout.flatten(layout.params()).dtype == torch.float64
     assert math.prod(layout.shapes["weight"]) == 6
+
+
+# -- vectors that are used again ---------------------------------------------------------------------------------------
+
+
+def test_a_vector_in_use_is_never_handed_out_again():
+    layout = Layout(nn.Linear(3, 2))
+    like = torch.zeros(1)
+    held = [layout.vector(like).fill_(i) for i in range(12)]
+    for i, vector in enumerate(held):
+        assert (vector == i).all()
+    view = held[0].as_strided((2,), (1,))
+    held.clear()  # only a view is left of the first one
+    for _ in range(12):
+        layout.vector(like).fill_(-1)
+    assert (view == 0).all()
+
+
+def test_a_vector_out_of_use_is_handed_out_again():
+    layout = Layout(nn.Linear(3, 2))
+    address = layout.vector(torch.zeros(1)).data_ptr()
+    assert layout.vector(torch.zeros(1)).data_ptr() == address
+    assert layout.vector(torch.zeros(1, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_two_losses_before_one_backward_keep_their_own_draws():
+    """Accumulated, retained and interleaved graphs must not see each other's memory."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    bnn = cr.VI(net, cr.likelihoods.Gaussian(scale=1.0), num_data=8)
+    x, y = torch.randn(8, 3, dtype=torch.float64), torch.randn(8, 1, dtype=torch.float64)
+    state = copy.deepcopy(bnn.state_dict())
+
+    def gradients(run):
+        bnn.load_state_dict(state)
+        bnn.zero_grad()
+        run()
+        return [p.grad.clone() for p in bnn.parameters()]
+
+    def one_by_one():
+        for _ in range(4):
+            bnn(x, y).backward()
+
+    def together():
+        sum(bnn(x, y) for _ in range(4)).backward()
+
+    def backwards():
+        for loss in reversed([bnn(x, y) for _ in range(4)]):
+            loss.backward()
+
+    def twice():
+        losses = [bnn(x, y) for _ in range(4)]
+        for loss in losses:
+            (loss / 2).backward(retain_graph=True)
+        for loss in losses:
+            (loss / 2).backward()
+
+    expected = gradients(one_by_one)
+    for run in (together, backwards, twice):
+        for got, wanted in zip(gradients(run), expected, strict=True):
+            assert torch.allclose(got, wanted, rtol=1e-10)
+
+
+def test_roles_outside_torchs_own_layers():
+    class RMSNorm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+    class Conv1D(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4, 12))  # 4 inputs, 12 outputs
+
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.position = nn.Parameter(torch.zeros(1, 17, 8))
+            self.norm, self.mix = RMSNorm(), Conv1D()
+
+    roles = Layout(Tokens()).roles
+    assert roles["position"] == Role("bias")
+    assert roles["norm.weight"].kind == "gain"
+    assert (roles["mix.weight"].fan_in, roles["mix.weight"].fan_out) == (4, 12)
+    assert Layout(nn.Linear(5, 1)).roles["weight"].fan_in == 5

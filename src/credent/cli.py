@@ -7,12 +7,13 @@ NaN or infinity · 130 interrupted (a checkpoint is written; --resume goes on).
 import csv
 import dataclasses
 import json
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ datasets = typer.Typer(help="Data sets that are read from files.", no_args_is_he
 app.add_typer(datasets, name="data")
 _console = Console(stderr=True)
 _DEMO_SEEDS = 3
+V = TypeVar("V")
 
 DataDir = Annotated[Path | None, typer.Option(help="Directory with data sets; else the variable CREDENT_DATA.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for machines.")]
@@ -138,22 +140,51 @@ def fit(
 
 @app.command(name="evaluate")
 @_guarded
-def evaluate_command(run: Run, samples: Samples = 32, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Score a run on its test data and write its page: RUN/page.html.
+def evaluate_command(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; several are compared on one page.")],
+    samples: Samples = 32,
+    out: Annotated[Path, typer.Option(help="Several runs: the page that compares them.")] = Path("comparison.html"),
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score runs on their test data and write a page for each: RUN/page.html.
 
-    Example: credent evaluate runs/x --json
+    Example: credent evaluate runs/x --json, or credent evaluate runs/map runs/vi --out comparison.html
     """
-    built, evaluation = _evaluated(run, samples, data_dir)
-    write_atomically(
-        run / "evaluation.json", lambda path: path.write_text(json.dumps(evaluation.scores, indent=2) + "\n")
-    )
-    page = _page(run, built, evaluation, samples)
-    summary = {"run": str(run), "samples": samples, **dataclasses.asdict(built.recipe), "scores": evaluation.scores}
+    summaries = [_evaluate(run, samples, data_dir) for run in runs]
+    if len(runs) > 1:
+        named = {str(run): _shown(each["scores"]) for run, each in zip(runs, summaries, strict=True)}
+        sets = ", ".join(dict.fromkeys(each["data"] for each in summaries))
+        comparison_page(
+            f"{len(runs)} runs on {sets}",
+            named,
+            subtitle=f"Test data, {samples} draws.",
+            footer=f"credent {__version__}",
+        ).write(out)
     if as_json:
-        typer.echo(json.dumps({**summary, "page": str(page)}))
-    else:
-        _table(f"{run} on the test data, {samples} draws", evaluation.scores)
-        typer.echo(f"page: {page}")
+        typer.echo(json.dumps(summaries[0] if len(runs) == 1 else summaries, allow_nan=False))
+        return
+    for run, each in zip(runs, summaries, strict=True):
+        _table(f"{run} on the test data, {samples} draws", each["scores"])
+        typer.echo(f"page: {each['page']}")
+    if len(runs) > 1:
+        typer.echo(f"compared: {out}")
+
+
+def _evaluate(run: Path, samples: int, data_dir: Path | None) -> dict[str, Any]:
+    """Scores in RUN/evaluation.json, the page in RUN/page.html, and both in one answer."""
+    built = _load(run, data_dir)
+    found = evaluate(built.objective, built.objective.posterior, built.data, samples)
+    scores = {k: v if math.isfinite(v) else None for k, v in found.scores.items()}
+    write_atomically(run / "evaluation.json", lambda path: path.write_text(json.dumps(scores, indent=2) + "\n"))
+    page = _page(run, built, found, samples)
+    return {
+        "run": str(run),
+        "samples": samples,
+        **dataclasses.asdict(built.recipe),
+        "scores": scores,
+        "page": str(page),
+    }
 
 
 @app.command(name="predict")
@@ -269,7 +300,7 @@ def _mean_scores(runs: list[Evaluation]) -> dict[str, Estimate]:
     }
 
 
-def _shown(scores: dict[str, float]) -> dict[str, float]:
+def _shown(scores: Mapping[str, V]) -> dict[str, V]:
     """The scores that stand on a page; strangers are noticed by the entropy, which every method has."""
     names = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "coverage", "interval_width")
     strangers = {"auroc": scores["auroc_shuffled"]} if "auroc_shuffled" in scores else {}
@@ -288,14 +319,13 @@ def download(
 
 
 def _device(name: str) -> torch.device:
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
     try:
-        return torch.empty(
-            0, device="cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
-        ).device
+        torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"--device {name}: this machine or build of torch has none ({str(error).splitlines()[0]})."
-        ) from error
+        why = str(error).splitlines()[0]
+        raise InputError(f"--device {name}: this machine, or this build of torch, has none ({why}).") from error
+    return torch.device(chosen)
 
 
 def _load(run: Path, data_dir: Path | None) -> Built:
@@ -304,11 +334,6 @@ def _load(run: Path, data_dir: Path | None) -> Built:
     built = Recipe.from_json((run / "config.json").read_text()).build(data_dir)
     load(built.objective, run / "posterior.safetensors")
     return built
-
-
-def _evaluated(run: Path, samples: int, data_dir: Path | None) -> tuple[Built, Evaluation]:
-    built = _load(run, data_dir)
-    return built, evaluate(built.objective, built.objective.posterior, built.data, samples)
 
 
 def _page(run: Path, built: Built, evaluation: Evaluation, samples: int) -> Path:
@@ -373,12 +398,12 @@ def _write_csv(file: Any, rows: list[dict[str, float]]) -> None:
     writer.writerows(rows)
 
 
-def _table(title: str, scores: dict[str, float]) -> None:
+def _table(title: str, scores: dict[str, float | None]) -> None:
     table = Table(title=title, box=None, title_justify="left")
     table.add_column("score")
     table.add_column("value", justify="right")
     for name, value in scores.items():
-        table.add_row(name, f"{value:.4f}")
+        table.add_row(name, "-" if value is None else f"{value:.4f}")
     Console().print(table)
 
 

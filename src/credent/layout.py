@@ -32,6 +32,7 @@ Random = str | Iterable[str] | Callable[[str, nn.Parameter], bool] | None
 
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_SUMMING = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED, nn.RNNBase, nn.RNNCellBase)
 
 
 _KEPT = 5  # as many vectors as one training step holds at a time
@@ -184,9 +185,15 @@ def _role_in(module: nn.Module, attribute: str, parameter: Tensor) -> Role:
     if isinstance(module, _NORMS):
         return Role("gain" if attribute == "weight" else "bias")
     if parameter.ndim < 2 or "bias" in attribute:
-        return Role("bias")
+        # a norm layer that is not torch's own scales its inputs by its weight, too
+        own_norm = attribute == "weight" and "norm" in type(module).__name__.lower()
+        return Role("gain" if own_norm else "bias")
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return Role("weight", 1, parameter.shape[1])
+    if parameter.shape[0] == 1 and not isinstance(module, _SUMMING):
+        return Role("bias")  # added or prepended as it is: a position embedding, a class token
+    if type(module).__name__ == "Conv1D":  # Hugging Face's linear layer, whose weight lies the other way round
+        return Role("weight", parameter.shape[0], parameter.shape[1])
     receptive = math.prod(parameter.shape[2:])
     if isinstance(module, _TRANSPOSED):
         return Role("weight", parameter.shape[0] // module.groups * receptive, parameter.shape[1] * receptive)

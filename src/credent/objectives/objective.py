@@ -71,6 +71,7 @@ class Objective(nn.Module, ABC):
         self.network = Network(net)
         self.layout = Layout(net, random)
         self.penalty: Penalty = prior.bind(self.layout)
+        self.described = repr(prior)
         self.last = None
         self._batches = 0
 

@@ -34,6 +34,8 @@ def fingerprint(
         "objective": type(objective).__name__,
         "posterior": type(objective.posterior).__name__,
         "likelihood": type(objective.likelihood).__name__,
+        "prior": objective.described,
+        "beta": None if callable(objective.beta) else float(objective.beta),
         "num_data": objective.num_data,
         **{f"shape of {k}": list(v.shape) for k, v in tensors.items()},
         **{f"memory order of {k}": list(stride) for k, stride in objective.layout.strides.items()},
