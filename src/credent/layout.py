@@ -53,14 +53,6 @@ class Role:
         return 1 / math.sqrt(self.fan_in)
 
 
-@dataclass(frozen=True)
-class DiagonalGaussian:
-    """Independent Gaussians, one mean and one standard deviation for each parameter tensor."""
-
-    loc: Mapping[str, float]
-    scale: Mapping[str, float]
-
-
 class Layout:
     """The random parameters of a module, by name and in one vector."""
 

@@ -18,7 +18,8 @@ from torch.nn import functional
 from credent import families, priors
 from credent.errors import InputError
 from credent.families.gaussian import _SampleAndKL
-from credent.layout import DiagonalGaussian, Layout
+from credent.families.posterior import DiagonalGaussian
+from credent.layout import Layout
 from credent.likelihoods import Gaussian as GaussianLikelihood
 from credent.network import Network
 from credent.noise import Noise

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from credent.errors import InputError
 from credent.families.location_scale import LocationScale
-from credent.layout import DiagonalGaussian, Layout
+from credent.families.posterior import DiagonalGaussian
+from credent.layout import Layout
 from credent.network import Params
 from credent.noise import Noise
 

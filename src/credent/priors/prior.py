@@ -16,8 +16,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from credent.families.posterior import Variational
-from credent.layout import DiagonalGaussian, Layout
+from credent.families.posterior import DiagonalGaussian, Variational
+from credent.layout import Layout
 from credent.network import Params
 from credent.penalties.penalty import Penalty
 from credent.priors.scales import Scale, scales
