@@ -47,10 +47,10 @@ FAMILIES: dict[str, Callable[[], Family]] = {"gaussian": families.Gaussian, "rad
 _IMAGE_SETS = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn")
 _VAL_SHARE = 0.05
 _REGRESSION: dict[str, Any] = {"epochs": 2000, "lr": 1e-2, "scale_lr": 1e-2, "beta": 0.03, "weight_samples": 4}
-_IMAGES: dict[str, Any] = {"epochs": 20, "lr": 4e-3, "scale_lr": 2e-2, "beta": 0.2, "weight_samples": 1}
+_IMAGES: dict[str, Any] = {"epochs": 20, "lr": 4e-3, "scale_lr": 2e-2, "beta": 0.2, "weight_samples": 2}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_IMAGE_SETS, _IMAGES),
-    "digits": _IMAGES | {"epochs": 60, "batch_size": 64, "beta": 0.01},
+    "digits": _IMAGES | {"epochs": 60, "batch_size": 64, "beta": 0.01, "weight_samples": 1},
 }
 
 
