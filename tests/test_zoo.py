@@ -378,7 +378,7 @@ def test_predictions_average_the_networks_of_the_draws(case):
     bnn = vi(case)
     reference = copy.deepcopy(net).eval()
     before = snapshot(net)
-    prediction = bnn.predict(x, samples=3, batch_size=2, seed=11)
+    prediction = bnn.predict(x, samples=3, batch_size=2, seed=11, statistics=None)
     assert_untouched(net, before)
     assert all(m.training for m in net.modules())
     draws = bnn.posterior.sample(3, seed=11)

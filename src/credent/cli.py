@@ -23,7 +23,7 @@ from rich.table import Table
 
 from credent import __version__, data
 from credent.errors import CheckpointError, CredentError, InputError, NonFiniteError
-from credent.evaluation import Evaluation, evaluate
+from credent.evaluation import Evaluation, evaluate, statistics_for
 from credent.files import write_atomically
 from credent.pictures import figures
 from credent.predict import predict
@@ -110,7 +110,9 @@ def fit(
     fields = {f.name: given[f.name] for f in dataclasses.fields(Recipe)}
     recipe = Recipe(**fields)
     config = out / "config.json"
-    if resume and config.exists():
+    if resume and not config.exists():
+        raise CheckpointError(f"{out} holds no run to go on with: leave --resume out to begin one there.")
+    if resume:
         saved = Recipe.from_json(config.read_text())
         if saved != recipe:
             changed = [k for k, v in dataclasses.asdict(saved).items() if fields[k] not in (v, None)]
@@ -205,8 +207,20 @@ def predict_command(
     built = _load(run, data_dir)
     objective, about = built.objective, built.data
     raw = _read_inputs(inputs, about.shape)
+    seen = about.train[:][0]
+    x = (raw - about.mean) / about.std
+    low, high = seen.min(), seen.max()
+    if bool(((x < low - (high - low)) | (x > high + (high - low))).any()):
+        _console.print(
+            "[bold]warning[/]: some inputs lie far outside the range of the training data; are they in the same units?"
+        )
     answer = predict(
-        objective.net, objective.posterior, objective.likelihood, (raw - about.mean) / about.std, samples=samples
+        objective.net,
+        objective.posterior,
+        objective.likelihood,
+        x,
+        samples=samples,
+        statistics=statistics_for(objective, objective.posterior, about),
     )
     assert isinstance(answer, ClassPredictive | GaussianPredictive)
     rows = _rows(answer, about)
@@ -262,9 +276,11 @@ def demo(
         runs = [_demo_run(name, Recipe(method=name.lower(), seed=seed), as_json) for seed in range(_DEMO_SEEDS)]
         scores[name] = _mean_scores([found for found, _ in runs])
         drawn = runs[0][1]
-        pictures += [dataclasses.replace(f, title=f"{name}: {f.title}") for f in (drawn if name == "VI" else drawn[:1])]
+        pictures += [
+            dataclasses.replace(f, title=f"{name}, seed 0: {f.title}") for f in (drawn if name == "VI" else drawn[:1])
+        ]
     for name, recipe in {
-        "A gap in the data": Recipe(data="sine_gap"),
+        "A gap in the data, which mean-field VI does not see": Recipe(data="sine_gap"),
         "Noise that grows": Recipe(data="heteroscedastic", noise="heteroscedastic", epochs=500),
     }.items():
         band = _demo_run("VI", recipe, as_json)[1][0]
@@ -356,7 +372,7 @@ def _read_inputs(path: Path, shape: tuple[int, ...]) -> torch.Tensor:
         table = path.suffix != ".npy"
         array = np.loadtxt(path, delimiter=",", ndmin=2) if table else np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}. Give numbers only: .npy, or .csv without a header.") from error
+        raise InputError(f"cannot read {path} ({error}): give numbers only: .npy, or .csv without a header.") from error
     size = int(np.prod(shape))
     if array.ndim == 0 or len(array) == 0 or array.size != len(array) * size:
         raise InputError(

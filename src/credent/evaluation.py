@@ -17,6 +17,7 @@ from torch import Tensor
 from credent import metrics
 from credent.data import Data
 from credent.families import Posterior
+from credent.families.dirac import DiracPosterior
 from credent.objectives import Objective
 from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
@@ -36,8 +37,12 @@ def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: in
     device = objective.layout.first().device
     x, y = (t.to(device) for t in data.test[:])
 
+    statistics = statistics_for(objective, posterior, data)
+
     def ask(inputs: Tensor) -> ClassPredictive | GaussianPredictive:
-        answer = predict(objective.net, posterior, objective.likelihood, inputs, samples=samples, seed=seed)
+        answer = predict(
+            objective.net, posterior, objective.likelihood, inputs, samples=samples, seed=seed, statistics=statistics
+        )
         assert isinstance(answer, ClassPredictive | GaussianPredictive)
         return answer
 
@@ -50,6 +55,14 @@ def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: in
         assert isinstance(answer, ClassPredictive)
         strange[name] = answer
     return Evaluation(_class_scores(pred, y, strange), pred, strange)
+
+
+def statistics_for(objective: Objective, posterior: Posterior, data: Data) -> list[Tensor] | None:
+    """Training inputs on which BatchNorm is re-estimated for each draw, where it follows random weights."""
+    if isinstance(posterior, DiracPosterior) or not objective.network.normalises_after(objective.layout.names):
+        return None
+    device = objective.layout.first().device
+    return [x.to(device) for x in data.train[:1024][0].split(256)]
 
 
 def strange_inputs(x: Tensor, seed: int = 0) -> dict[str, Tensor]:

@@ -158,7 +158,9 @@ def _choose(module: nn.Module, owners: Owners, random: Random) -> list[str]:
         matched = {k for k, aliases in names.items() if any(fnmatch.fnmatchcase(a, pattern) for a in aliases)}
         if not matched:
             near = difflib.get_close_matches(pattern, list(names), n=3, cutoff=0.4) or list(names)
-            raise InputError(f"random={pattern!r} matches no parameter; near it: {_listed(near)}.")
+            raise InputError(
+                f"random={pattern!r} matches no parameter; near it: {_listed(near)}. Patterns are globs: 'head.*'."
+            )
         if not matched & set(usable):
             raise InputError(
                 f"random={pattern!r} matches only frozen parameters ({_listed(sorted(matched))}); "

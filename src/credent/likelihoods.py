@@ -64,6 +64,8 @@ class Categorical(Likelihood):
         return ClassPredictive.average(f.log_softmax(-1) for f in outputs)
 
     def _check(self, outputs: Tensor, y: Tensor) -> None:
+        if y.shape == outputs.shape and outputs.ndim > 1:
+            raise InputError("Categorical needs class numbers, and y has the shape of the logits: write y.argmax(-1).")
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
             raise InputError(f"Categorical needs integer class labels, and y is {y.dtype}: write y.long().")
         if y.shape != outputs.shape[:-1]:

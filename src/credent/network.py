@@ -76,6 +76,15 @@ class Network:
 
     # -- modes --------------------------------------------------------------------------------------------------------
 
+    def normalises_after(self, names: Iterable[str]) -> bool:
+        """Whether running statistics of a norm layer follow one of these parameters, in the order of registration.
+
+        Such statistics are those of no single draw: each draw normalises differently, and predicts wrongly with them.
+        """
+        order = {id(module): i for i, module in enumerate(self.module.modules())}
+        norms = [order[id(m)] for m in self.module.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+        return any(order[id(module)] < max(norms, default=-1) for name in names for module, _ in self._owners[name])
+
     @contextmanager
     def frozen_statistics(self) -> Iterator[None]:
         """Normalise with the batch as in training, but leave the running statistics alone."""

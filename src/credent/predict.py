@@ -45,7 +45,7 @@ def predict(
 
     `x` is a tensor, or a tuple or dict of tensors as the network takes them; `batch_size` inputs go through the network
     at a time. The same `seed` gives the same draws and so the same numbers; None takes fresh ones. `statistics`,
-    batches of inputs, re-estimates BatchNorm's running statistics for each draw, which otherwise stay the network's.
+    batches of training data, re-estimates BatchNorm's statistics for each draw, which otherwise stay the network's.
     More than `max_bytes` for the outputs that must be held (of one draw for classes, of all draws for regression) is
     refused after the first chunk.
     """
@@ -67,7 +67,7 @@ def predict(
             held = (samples or index + 1) if likelihood.keeps_draws else 1
             with (
                 network.evaluating(),
-                nullcontext() if statistics is None else network.statistics_of(params, statistics),
+                nullcontext() if statistics is None else network.statistics_of(params, _inputs(statistics, x)),
             ):
                 parts: list[Tensor] = []
                 for part in _chunks(x, size, batch_size):
@@ -76,6 +76,17 @@ def predict(
                 yield torch.cat(parts)
 
     return likelihood.predictive(outputs())
+
+
+def _inputs(batches: Iterable[Any], x: Any) -> Iterator[Any]:
+    """Batches without their targets: a loader may hand out (x, y) where the network takes x."""
+    for batch in batches:
+        if not isinstance(batch, tuple | list):
+            yield batch
+        elif isinstance(x, tuple | list):
+            yield batch[: len(x)]
+        else:
+            yield batch[0]
 
 
 def _check_budget(first: Tensor, size: int, draws: int, max_bytes: int | None) -> None:

@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from credent import MAP, VI, families, likelihoods, priors
+from credent import MAP, VI, families, likelihoods, predict, priors
 from credent.errors import InputError
+from credent.likelihoods import Categorical
+from credent.network import Network
 from credent.objectives import Annealed, PerBatch
 from credent.penalties.penalty import Penalty
 
@@ -432,3 +434,48 @@ def test_a_compiled_network_trains_as_a_plain_one(compile_net):
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(dict(net.named_buffers()), dict(plain.named_buffers()))
     torch.testing.assert_close(other.predict(x, samples=3).means, one.predict(x, samples=3).means)
+
+
+# -- BatchNorm behind random weights -----------------------------------------------------------------------------------
+
+
+def batch_norm_case():
+    """A network whose draws disagree about their statistics: noise on weights whose scale BatchNorm cancels."""
+    torch.manual_seed(0)
+    first, second = ([nn.Linear(d, 16), nn.BatchNorm1d(16), nn.ReLU()] for d in (4, 16))
+    net = nn.Sequential(*first, *second, nn.Linear(16, 2))
+    x = torch.randn(256, 4) + 3.0
+    y = (x[:, 0] > x[:, 1]).long()
+    bnn = VI(net, Categorical(), num_data=256, beta=0.01, family=families.Gaussian(initial_scale=1.0))
+    optimizer = torch.optim.Adam(bnn.param_groups(lr=1e-2, scale_lr=0.0))
+    for _ in range(300):
+        bnn(x, y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return bnn, x, y
+
+
+def test_draws_are_normalised_by_their_own_statistics():
+    bnn, x, y = batch_norm_case()
+    own = (bnn.predict(x).label == y).float().mean()
+    running = (predict(bnn.net, bnn.posterior, bnn.likelihood, x).label == y).float().mean()
+    assert own > 0.9
+    assert running < own - 0.05  # averages over draws fit no single one
+    given = bnn.predict(x, statistics=[(x, y)])  # a loader's pairs
+    assert torch.allclose(given.probs, bnn.predict(x).probs, atol=1e-6)  # the same batch, four times over
+
+
+def test_without_a_batch_to_normalise_by_it_says_so():
+    bnn, x, _ = batch_norm_case()
+    fresh = VI(copy.deepcopy(bnn.net), Categorical(), num_data=256)
+    with pytest.warns(UserWarning, match="statistics=loader"):
+        fresh.predict(x)
+    fresh.load_state_dict(bnn.state_dict())
+    assert torch.equal(fresh.predict(x).probs, bnn.predict(x).probs)
+
+
+def test_only_statistics_behind_random_weights_are_of_concern():
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    assert Network(net).normalises_after(["0.weight"])
+    assert not Network(net).normalises_after(["2.weight", "2.bias"])
+    assert not Network(nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))).normalises_after(["0.weight"])

@@ -8,15 +8,17 @@ prior. An objective is an `nn.Module` whose forward is the loss; what it was mad
 """
 
 import math
+import warnings
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from credent.errors import InputError
+from credent.families.dirac import DiracPosterior
 from credent.families.posterior import Variational
 from credent.layout import Layout, Random
 from credent.likelihoods import Likelihood
@@ -27,6 +29,8 @@ from credent.predictive import Predictive
 
 Beta = float | Callable[[int], float]
 """The penalty's weight: a number, or a function of the number of training batches seen (`objectives.weights`)."""
+
+_RECENT = 4  # training batches that are kept at hand for BatchNorm's statistics
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Terms:
     """r(q), the KL divergence for a prior, in nats for the whole data set."""
     beta: float
     num_data: int
-    outputs: Tensor
+    outputs: Tensor = field(repr=False)
     """The network's outputs for the batch at the last weights used, (B, ...)."""
 
     @property
@@ -74,6 +78,8 @@ class Objective(nn.Module, ABC):
         self.described = repr(prior)
         self.last = None
         self._batches = 0
+        self._normalises = self.network.normalises_after(self.layout.names)
+        self._recent: deque[Any] = deque(maxlen=_RECENT)
 
     @property
     @abstractmethod
@@ -99,11 +105,26 @@ class Objective(nn.Module, ABC):
         nll, penalty, outputs = self.parts(x, y)
         if self.training:
             self._batches += 1
+            if self._normalises:
+                self._recent.append(x)
         self.last = Terms(nll.detach(), penalty.detach(), beta, self.num_data, outputs.detach())
         return nll + beta / self.num_data * penalty
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
-        """What the posterior says about `x`; options are those of `credent.predict`."""
+        """What the posterior says about `x`; options are those of `credent.predict`.
+
+        Where BatchNorm follows random weights, its statistics are re-estimated for each draw on the last training
+        batches, unless `statistics=` gives others.
+        """
+        if self._normalises and "statistics" not in options and not isinstance(self.posterior, DiracPosterior):
+            if self._recent:
+                options["statistics"] = list(self._recent)
+            else:
+                warnings.warn(
+                    "BatchNorm follows random weights, and no training batch has been seen since this objective was"
+                    " built: its running statistics fit no single draw. Write predict(x, statistics=loader).",
+                    stacklevel=2,
+                )
         return predict(self.net, self.posterior, self.likelihood, x, samples=samples, **options)
 
     def param_groups(self, lr: float, scale_lr: float | None = None) -> list[dict[str, Any]]:
@@ -123,13 +144,14 @@ class Objective(nn.Module, ABC):
             groups.append({"name": "rest", "params": rest, "lr": lr})
         return groups
 
-    def get_extra_state(self) -> Tensor:
-        """The number of training batches seen, part of `state_dict`."""
-        return torch.tensor(self._batches)
+    def get_extra_state(self) -> dict[str, Any]:
+        """The number of training batches seen, and those kept for BatchNorm's statistics; part of `state_dict`."""
+        return {"batches": self._batches, "recent": list(self._recent)}
 
-    def set_extra_state(self, state: Tensor) -> None:
-        """Go on counting from there."""
-        self._batches = int(state)
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._batches = state["batches"]
+        self._recent = deque(state["recent"], maxlen=_RECENT)
 
 
 def mean_nll(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Tensor:

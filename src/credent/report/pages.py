@@ -7,10 +7,11 @@
 ['Scores', 'Side by side']
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 from credent.report.measures import measure
-from credent.report.numbers import Value, centre
+from credent.report.numbers import Value, centre, spread
 from credent.report.page import Page
 from credent.report.parts import Card, Column, Figure, Section, Table
 from credent.report.plots.dots import dot_plot
@@ -82,7 +83,12 @@ def _winners(runs: Mapping[str, Scores], names: list[str]) -> tuple[Card, ...]:
         known = [(number, run) for run, scores in runs.items() if (number := centre(scores.get(name))) is not None]
         what = measure(name)
         if what.better and known:
-            _, run = min(known, key=lambda k: k[0]) if what.better == "lower" else max(known, key=lambda k: k[0])
-            meaning = f"{run} leads. {what.meaning}".strip()
+            top, run = min(known, key=lambda k: k[0]) if what.better == "lower" else max(known, key=lambda k: k[0])
+            error = spread(runs[run][name])
+            tied = [r for v, r in known if r != run and abs(v - top) <= 2 * math.hypot(error, spread(runs[r][name]))]
+            leads = (
+                f"{run} leads." if not tied else f"{' and '.join([run, *tied])} are tied within two standard errors."
+            )
+            meaning = f"{leads} {what.meaning}".strip()
             cards.append(Card(f"Best {what.label[0].lower()}{what.label[1:]}", runs[run][name], what.unit, meaning))
     return tuple(cards)

@@ -41,7 +41,7 @@ from credent.training.result import Result
 from credent.training.run import Run
 from credent.training.thin import Thin
 
-_MINUTE = 60.0
+_INTERVAL = 15.0  # seconds
 
 
 def fit(
@@ -78,7 +78,7 @@ def fit(
     accumulate, clip: batches per optimiser step; the largest norm of a step's gradient.
     autocast: `torch.bfloat16` runs the network in mixed precision.
     keep: which weights of the run become the posterior's draws, for samplers.
-    checkpoint_every: steps between checkpoints; None is once a minute, and always at the end or when interrupted.
+    checkpoint_every: steps between checkpoints; None is every 15 seconds, and always at the end or when interrupted.
     """
     if autocast not in (None, torch.bfloat16):
         raise InputError(f"autocast={autocast}: torch.bfloat16 needs no loss scaling and is the one that is supported.")
@@ -113,7 +113,7 @@ def fit(
                 report.step(run.epoch, numbers)
                 if run.batch % log_every == 0:
                     run.log({})
-                late = time.monotonic() - saved > _MINUTE
+                late = time.monotonic() - saved > _INTERVAL
                 if interrupt.requested or (late if checkpoint_every is None else run.step % checkpoint_every == 0):
                     run.save()
                     saved = time.monotonic()
