@@ -103,9 +103,14 @@ class Layout:
 
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
         """One vector of all random parameters, (P,), in memory of its own."""
-        flat = self.vector(params[self.names[0]])
-        torch._foreach_copy_(list(self.unflatten(flat).values()), [params[name] for name in self.names])
-        return flat
+        return self.lay([params[name] for name in self.names])[0]
+
+    def lay(self, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """A vector with a copy of one tensor per random parameter, and the views into it."""
+        flat = self.vector(tensors[0])
+        views = list(self.unflatten(flat).values())
+        torch._foreach_copy_(views, list(tensors))
+        return flat, views
 
     def unflatten(self, flat: Tensor) -> Params:
         """Views into a vector (P,) under the parameters' names and shapes."""

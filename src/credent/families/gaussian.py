@@ -117,30 +117,27 @@ class _SampleAndKL(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.layout, ctx.prior, ctx.sign = layout, prior, sign
         ctx.save_for_backward(sigma, e, *means)
-        flat = layout.flatten(dict(zip(layout.names, means, strict=True)))
+        flat, weights = layout.lay(means)
         flat.addcmul_(sigma, e, value=sign)
         norms = torch._foreach_norm([*_offsets(layout, prior, means), *layout.unflatten(sigma).values()])
         constant = sum(shape.numel() * (math.log(prior.scale[k]) - 0.5) for k, shape in layout.shapes.items())
         kl = torch.stack(norms).square() @ _precisions(layout, prior, sigma).repeat(2) / 2 - rho.sum() + constant
-        return kl, *layout.unflatten(flat).values()
+        return kl, *weights
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, c: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         sigma, e, *means = ctx.saved_tensors
         layout, prior = ctx.layout, ctx.prior
-        shares = (c * _precisions(layout, prior, sigma)).unbind()
-        by_rho = layout.flatten(dict(zip(layout.names, grads, strict=True))).mul_(e)
+        shares = list((c * _precisions(layout, prior, sigma)).unbind())
+        by_rho, views = layout.lay(grads)
+        by_rho.mul_(e)
         if ctx.sign < 0:
             by_rho.neg_()
-        views = zip(layout.unflatten(by_rho).values(), layout.unflatten(sigma).values(), shares, strict=True)
-        for view, scale, share in views:
-            view.addcmul_(scale, share)
+        torch._foreach_addcmul_(views, list(layout.unflatten(sigma).values()), shares)
         by_rho.mul_(sigma).sub_(c)
-        offsets = _offsets(layout, prior, means)
-        by_mean = list(layout.unflatten(layout.vector(sigma)).values())
-        for out, g, offset, share in zip(by_mean, grads, offsets, shares, strict=True):
-            torch.addcmul(g, offset, share, out=out)
+        by_mean = layout.lay(grads)[1]
+        torch._foreach_addcmul_(by_mean, _offsets(layout, prior, means), shares)
         return None, None, by_rho, None, None, None, *by_mean
 
 

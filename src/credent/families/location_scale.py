@@ -74,13 +74,14 @@ class _Sample(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.layout, ctx.sign = layout, sign
         ctx.save_for_backward(sigma, e)
-        flat = layout.flatten(dict(zip(layout.names, means, strict=True)))
-        return tuple(layout.unflatten(flat.addcmul_(sigma, e, value=sign)).values())
+        flat, weights = layout.lay(means)
+        flat.addcmul_(sigma, e, value=sign)
+        return tuple(weights)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         sigma, e = ctx.saved_tensors
-        flat: Tensor = ctx.layout.flatten(dict(zip(ctx.layout.names, grads, strict=True)))
+        flat: Tensor = ctx.layout.lay(grads)[0]
         flat.mul_(e).mul_(sigma)
         return None, flat if ctx.sign > 0 else flat.neg_(), None, None, None, *grads
