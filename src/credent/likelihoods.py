@@ -51,6 +51,8 @@ class Categorical(Likelihood):
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Log-likelihood of each datum, (n,)."""
         self._check(outputs, y)
+        if outputs.ndim == 2:
+            return -functional.cross_entropy(outputs, y.long(), reduction="none")
         each = functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1).long(), reduction="none")
         return -each.reshape(y.shape[0], -1).sum(1)
 

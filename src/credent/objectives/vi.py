@@ -90,7 +90,8 @@ class VI(Objective):
                 with nullcontext() if s == 0 else self.network.frozen_statistics():
                     outputs = self.network(draws[s], x)
                 nlls.append(mean_nll(self.likelihood, outputs, y))
-            return torch.stack(nlls).mean(), self._sampled_kl(draws) if closed is None else closed, outputs
+            nll = nlls[0] if self.samples == 1 else torch.stack(nlls).mean()
+            return nll, self._sampled_kl(draws) if closed is None else closed, outputs
 
     def _first_draw(self) -> tuple[Params, Tensor | None]:
         if self.estimator == "closed" and isinstance(self.penalty, priors.Prior):
