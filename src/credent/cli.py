@@ -10,10 +10,10 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -22,14 +22,15 @@ from rich.console import Console
 from rich.table import Table
 
 from credent import __version__, data
+from credent.demo import build as build_demo
 from credent.errors import CheckpointError, CredentError, InputError, NonFiniteError
 from credent.evaluation import Evaluation, evaluate, statistics_for
 from credent.files import write_atomically
-from credent.pictures import figures
+from credent.pictures import figures, shown
 from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
 from credent.recipe import FAMILIES, METHODS, MODELS, PRIORS, Built, Recipe
-from credent.report import Estimate, Figure, comparison_page, run_page
+from credent.report import comparison_page, run_page
 from credent.training import load
 from credent.training.history import read
 
@@ -43,8 +44,6 @@ app = typer.Typer(
 datasets = typer.Typer(help="Data sets that are read from files.", no_args_is_help=True)
 app.add_typer(datasets, name="data")
 _console = Console(stderr=True)
-_DEMO_SEEDS = 3
-V = TypeVar("V")
 
 DataDir = Annotated[Path | None, typer.Option(help="Directory with data sets; else the variable CREDENT_DATA.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for machines.")]
@@ -155,7 +154,7 @@ def evaluate_command(
     """
     summaries = [_evaluate(run, samples, data_dir) for run in runs]
     if len(runs) > 1:
-        named = {str(run): _shown(each["scores"]) for run, each in zip(runs, summaries, strict=True)}
+        named = {str(run): shown(each["scores"]) for run, each in zip(runs, summaries, strict=True)}
         sets = ", ".join(dict.fromkeys(each["data"] for each in summaries))
         comparison_page(
             f"{len(runs)} runs on {sets}",
@@ -269,58 +268,10 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Train MAP and VI on the built-in digits and VI on two curves, and write a page to open. About a minute."""
-    torch.set_num_threads(1)  # these networks are too small to share between cores
-    scores = {}
-    pictures: list[Figure] = []
-    for name in ("MAP", "VI"):
-        runs = [_demo_run(name, Recipe(method=name.lower(), seed=seed), as_json) for seed in range(_DEMO_SEEDS)]
-        scores[name] = _mean_scores([found for found, _ in runs])
-        drawn = runs[0][1]
-        pictures += [
-            dataclasses.replace(f, title=f"{name}, seed 0: {f.title}") for f in (drawn if name == "VI" else drawn[:1])
-        ]
-    for name, recipe in {
-        "A gap in the data, which mean-field VI does not see": Recipe(data="sine_gap"),
-        "Noise that grows": Recipe(data="heteroscedastic", noise="heteroscedastic", epochs=500),
-    }.items():
-        band = _demo_run("VI", recipe, as_json)[1][0]
-        pictures.append(dataclasses.replace(band, title=name))
-    page = comparison_page(
-        "What a network does not know",
-        scores,
-        pictures,
-        subtitle="1,000 handwritten digits and two curves: a plain network (MAP) beside a Bayesian one (VI), scored on"
-        f" inputs that neither has seen; mean and standard error over {_DEMO_SEEDS} seeds.",
-        footer=f"credent {__version__}",
-    )
+    page, scores = build_demo(progress=not as_json, footer=f"credent {__version__}")
     written = page.write(out / "page.html")
     plain = {name: {k: e.value for k, e in each.items()} for name, each in scores.items()}
     _say({"page": str(written), "scores": plain}, as_json, f"open {written}")
-
-
-def _demo_run(name: str, recipe: Recipe, quiet: bool) -> tuple[Evaluation, list[Figure]]:
-    _console.print(f"[bold]{name}[/] on {recipe.data}, seed {recipe.seed}", highlight=False)
-    built = recipe.build()
-    result = built.train(progress=not quiet)
-    found = evaluate(built.objective, result.posterior, built.data)
-    return found, figures(built.objective, result.posterior, built.data, found, result.history)
-
-
-def _mean_scores(runs: list[Evaluation]) -> dict[str, Estimate]:
-    """Mean and standard error over seeds of the scores that the page shows."""
-    rows = [_shown(run.scores) for run in runs]
-    return {
-        name: Estimate(float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5))
-        for name in rows[0]
-        if (values := [row[name] for row in rows])
-    }
-
-
-def _shown(scores: Mapping[str, V]) -> dict[str, V]:
-    """The scores that stand on a page; strangers are noticed by the entropy, which every method has."""
-    names = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "coverage", "interval_width")
-    strangers = {"auroc": scores["auroc_shuffled"]} if "auroc_shuffled" in scores else {}
-    return {k: v for k, v in scores.items() if k in names} | strangers
 
 
 @datasets.command()
@@ -358,7 +309,7 @@ def _page(run: Path, built: Built, evaluation: Evaluation, samples: int) -> Path
     settings = {**dataclasses.asdict(recipe), "draws at test time": samples}
     page = run_page(
         f"{recipe.method.upper()} on {recipe.data}",
-        _shown(evaluation.scores),
+        shown(evaluation.scores),
         drawn,
         settings,
         subtitle=f"{recipe.model}, {len(built.data.train):,} training and {len(built.data.test):,} test examples.",

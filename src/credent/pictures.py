@@ -1,7 +1,7 @@
 """The figures of an evaluated run: training, trust in its confidence, strange inputs, and the hardest cases."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
 from credent.report import Figure, plots
 
+V = TypeVar("V")
 _SHOWN = 12
 _LEVELS = np.linspace(0.05, 0.95, 19)
 
@@ -31,6 +32,13 @@ def figures(
         return [*band, _interval_calibration(evaluation.predictive, y), *training]
     pred = evaluation.predictive
     return [*_trust(pred, y), *_strangers(evaluation), *_hardest(pred, x, y, data), *training]
+
+
+def shown(scores: Mapping[str, V]) -> dict[str, V]:
+    """The scores that stand on a page; strangers are noticed by the entropy, which every method has."""
+    names = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "coverage", "interval_width")
+    strangers = {"auroc": scores["auroc_shuffled"]} if "auroc_shuffled" in scores else {}
+    return {k: v for k, v in scores.items() if k in names} | strangers
 
 
 def _trust(pred: ClassPredictive, y: Tensor) -> list[Figure]:
