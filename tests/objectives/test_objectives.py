@@ -10,7 +10,7 @@ from credent.errors import InputError
 from credent.likelihoods import Categorical
 from credent.network import Network
 from credent.objectives import Annealed, PerBatch
-from credent.penalties.penalty import Penalty
+from credent.penalty import Penalty
 
 N = 40
 

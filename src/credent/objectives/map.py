@@ -21,7 +21,7 @@ from credent.families.dirac import Dirac, DiracPosterior
 from credent.layout import Random
 from credent.likelihoods import Gaussian, Likelihood  # noqa: F401  (Gaussian: the doctest's)
 from credent.objectives.objective import Beta, Objective, mean_nll
-from credent.penalties.penalty import Description
+from credent.penalty import Description
 
 
 class MAP(Objective):

@@ -23,7 +23,7 @@ from credent.families.posterior import Variational
 from credent.layout import Layout, Random
 from credent.likelihoods import Likelihood
 from credent.network import Network
-from credent.penalties.penalty import Description, Penalty
+from credent.penalty import Description, Penalty
 from credent.predict import predict
 from credent.predictive import Predictive
 

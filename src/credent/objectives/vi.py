@@ -30,7 +30,7 @@ from credent.families.posterior import Variational
 from credent.layout import Layout, Random
 from credent.network import Params
 from credent.objectives.objective import Beta, Objective, mean_nll
-from credent.penalties.penalty import Description
+from credent.penalty import Description
 
 Estimator = Literal["closed", "path", "total", "score"]
 

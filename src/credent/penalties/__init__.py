@@ -1,5 +1,5 @@
 """r(q): what an objective may add to the data's loss."""
 
-from credent.penalties.penalty import Description, Penalty
+from credent.penalty import Description, Penalty
 
 __all__ = ["Description", "Penalty"]

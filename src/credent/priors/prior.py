@@ -19,7 +19,7 @@ from torch import Tensor
 from credent.families.posterior import DiagonalGaussian, Variational
 from credent.layout import Layout
 from credent.network import Params
-from credent.penalties.penalty import Penalty
+from credent.penalty import Penalty
 from credent.priors.scales import Scale, scales
 
 
