@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "credent"
 LEVEL = {
-    **dict.fromkeys(("errors", "files", "noise", "network", "layout", "predictive", "likelihoods"), 0),
+    **dict.fromkeys(("errors", "files", "noise", "network", "layout", "predictive", "likelihoods", "smooth"), 0),
     **dict.fromkeys(("families", "penalty", "cells"), 1),
     "priors": 2,
     **dict.fromkeys(("penalties", "predict"), 3),
@@ -57,4 +57,4 @@ def test_the_walk_sees_what_it_should(tmp_path):
     file = SOURCE / "families" / "gaussian.py"
     assert {"layout", "noise", "errors"} <= imported_rooms(file)
     assert "priors" not in imported_rooms(file)
-    assert "training" in imported_rooms(SOURCE / "cli.py")
+    assert "training" in imported_rooms(SOURCE / "cli" / "common.py")

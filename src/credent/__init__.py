@@ -9,10 +9,11 @@
 torch.Size([4, 2])
 """
 
-from credent import data, families, likelihoods, metrics, models, objectives, penalties, priors
+from credent import data, families, likelihoods, metrics, models, objectives, penalties, priors, samplers
 from credent.errors import CredentError
-from credent.objectives import MAP, VI
+from credent.objectives import MAP, VI, VL
 from credent.predict import predict
+from credent.smooth import smooth
 from credent.training import Result, Thin, fit, load, save
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "MAP",
     "VI",
+    "VL",
     "CredentError",
     "Result",
     "Thin",
@@ -34,5 +36,7 @@ __all__ = [
     "penalties",
     "predict",
     "priors",
+    "samplers",
     "save",
+    "smooth",
 ]

@@ -160,8 +160,8 @@ class Gaussian(Likelihood):
         return each.reshape(y.shape[0], -1).sum(1)
 
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Noisy targets, (n, D)."""
-        mean, scale = (t.detach() for t in self.split(outputs))
+        """Noisy targets, (n, D), differentiable in the outputs and the noise level."""
+        mean, scale = self.split(outputs)
         return mean + scale * torch.empty_like(mean).normal_(generator=generator)
 
     def predictive(self, outputs: Iterable[Tensor]) -> GaussianPredictive:

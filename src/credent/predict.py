@@ -2,6 +2,12 @@
 
     p(y | x) = (1/S) sum_s p(y | f(x; w_s)),     w_s ~ posterior
 
+    sampled      f_s = f(x; w_s)                     the network at each draw
+    linearised   f_s = f(x; mu) + J(x) (w_s - mu)    its tangent at the mean mu of the posterior
+    mean         f_s = f(x; mu)                      once: the mean network
+
+The tangent is taken by forward-mode products: no Jacobian is ever held.
+
 The loop runs over draws outside and over chunks of the inputs inside: each draw of the weights is made or read once,
 and the result does not depend on the chunks. The network is in evaluation mode meanwhile and comes back as it was.
 
@@ -16,16 +22,19 @@ and the result does not depend on the chunks. The network is in evaluation mode 
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from credent.errors import BudgetError, InputError
 from credent.families.posterior import Posterior
 from credent.likelihoods import Likelihood
-from credent.network import Network
+from credent.network import Network, Params
 from credent.predictive import Predictive
+
+How = Literal["sampled", "linearised", "mean"]
 
 
 @torch.no_grad()
@@ -36,6 +45,7 @@ def predict(
     x: Any,
     *,
     samples: int | None = 32,
+    how: How = "sampled",
     batch_size: int = 1024,
     seed: int | None = 0,
     statistics: Iterable[Any] | None = None,
@@ -60,22 +70,36 @@ def predict(
         raise InputError(
             "statistics= is read once for each draw, and a generator is used up by the first: give a list."
         )
+    if how not in ("sampled", "linearised", "mean"):
+        raise InputError(f"predict(how={how!r}): write 'sampled', 'linearised' or 'mean'.")
     network = Network(net)
+    mean = posterior.mean() if how != "sampled" else {}
 
     def outputs() -> Iterator[Tensor]:
-        for index, params in enumerate(posterior.draws(samples, seed)):
+        for index, params in enumerate([mean] if how == "mean" else posterior.draws(samples, seed)):
             held = (samples or index + 1) if likelihood.keeps_draws else 1
             with (
                 network.evaluating(),
-                nullcontext() if statistics is None else network.statistics_of(params, _inputs(statistics, x)),
+                nullcontext() if statistics is None else network.statistics_of(mean or params, _inputs(statistics, x)),
             ):
                 parts: list[Tensor] = []
                 for part in _chunks(x, size, batch_size):
-                    parts.append(network(params, part))
+                    parts.append(
+                        _tangent(network, mean, params, part) if how == "linearised" else network(params, part)
+                    )
                     _check_budget(parts[0], size, held, max_bytes)
                 yield torch.cat(parts)
 
     return likelihood.predictive(outputs())
+
+
+def _tangent(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
+    """f(x; mu) + J(x) (w - mu) in one pass that carries values and directional derivatives together."""
+    with forward_ad.dual_level():
+        duals = {k: forward_ad.make_dual(mean[k], params[k] - mean[k]) for k in mean}  # type: ignore[no-untyped-call]
+        outputs = forward_ad.unpack_dual(network(duals, x))  # type: ignore[no-untyped-call]
+        value: Tensor = outputs.primal
+        return value if outputs.tangent is None else value + outputs.tangent
 
 
 def _inputs(batches: Iterable[Any], x: Any) -> Iterator[Any]:

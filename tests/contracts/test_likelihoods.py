@@ -99,7 +99,7 @@ def test_probabilities_sum_to_one(member):
 @each_member
 def test_draws_follow_log_prob(member):
     n, f = 20_000, outputs_of(member, 1, seed=3, spread=1.0)
-    drawn = member.likelihood.draw(f.expand(n, *member.outputs), torch.Generator().manual_seed(4))
+    drawn = member.likelihood.draw(f.expand(n, *member.outputs), torch.Generator().manual_seed(4)).detach()
     assert drawn.shape == (n, *member.support.shape[1:])
     density = member.likelihood.log_prob(f.expand(len(member.support), *member.outputs), member.support).exp()
     if member.width < 1:  # a grid over a continuous y
@@ -114,7 +114,7 @@ def test_draws_follow_log_prob(member):
 
 
 @each_member
-def test_draws_are_targets_follow_the_generator_and_stop_gradients(member):
+def test_draws_are_targets_and_follow_the_generator(member):
     f = outputs_of(member, 40, seed=5).requires_grad_()
 
     def draw(seed):
@@ -122,7 +122,11 @@ def test_draws_are_targets_follow_the_generator_and_stop_gradients(member):
 
     assert torch.equal(draw(0), draw(0))
     assert not torch.equal(draw(0), draw(1))
-    assert not draw(0).requires_grad
+    if isinstance(member.likelihood, Gaussian):  # they move with their mean
+        (moved,) = torch.autograd.grad(draw(0).sum(), f)
+        assert torch.equal(moved[..., : draw(0).shape[-1]], torch.ones_like(draw(0)))
+    else:
+        assert not draw(0).requires_grad
     assert torch.isfinite(member.likelihood.log_prob(f, draw(0))).all()  # observed y are shaped and typed alike
     torch.manual_seed(0)
     first = member.likelihood.draw(f)

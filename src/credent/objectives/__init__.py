@@ -3,6 +3,7 @@
 from credent.objectives.map import MAP
 from credent.objectives.objective import Objective, Terms
 from credent.objectives.vi import VI
+from credent.objectives.vl import VL
 from credent.objectives.weights import Annealed, PerBatch
 
-__all__ = ["MAP", "VI", "Annealed", "Objective", "PerBatch", "Terms"]
+__all__ = ["MAP", "VI", "VL", "Annealed", "Objective", "PerBatch", "Terms"]

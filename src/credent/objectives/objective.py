@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -24,7 +24,7 @@ from credent.layout import Layout, Random
 from credent.likelihoods import Likelihood
 from credent.network import Network
 from credent.penalty import Description, Penalty
-from credent.predict import predict
+from credent.predict import How, predict
 from credent.predictive import Predictive
 
 Beta = float | Callable[[int], float]
@@ -55,6 +55,8 @@ class Terms:
 class Objective(nn.Module, ABC):
     """A loss over a network, a likelihood and a penalty; subclasses say how a batch becomes its two parts."""
 
+    how: ClassVar[How] = "sampled"
+    """How weights become predictions, unless `predict` is told otherwise."""
     last: Terms | None
 
     def __init__(
@@ -116,7 +118,8 @@ class Objective(nn.Module, ABC):
         Where BatchNorm follows random weights, its statistics are re-estimated for each draw on the last training
         batches, unless `statistics=` gives others.
         """
-        if self._normalises and "statistics" not in options and not isinstance(self.posterior, DiracPosterior):
+        drawn = options.get("how", self.how) == "sampled" and not isinstance(self.posterior, DiracPosterior)
+        if self._normalises and drawn and "statistics" not in options:
             if self._recent:
                 options["statistics"] = list(self._recent)
             else:

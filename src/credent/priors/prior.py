@@ -11,6 +11,7 @@ Shapes: `params`, `mean` and `stddev` map names to tensors of the parameters' sh
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -40,6 +41,10 @@ class Prior(Penalty):
     @abstractmethod
     def cross_entropy(self, mean: Params, stddev: Params) -> Tensor | None:
         """-E log p under independent Gaussians, or None where there is no closed form."""
+
+    def stddev(self) -> Mapping[str, float] | None:
+        """Standard deviation of each parameter tensor's entries where it is known, infinite where there is none."""
+        return None
 
     def forward(self, q: Variational) -> Tensor:
         """KL(q || p): in closed form, or else from one draw of q, whose gradient is the path derivative."""
@@ -104,6 +109,10 @@ class IndependentPrior(Prior):
             like = torch.empty(n, *p.shape, dtype=p.dtype, device=p.device)
             drawn[k] = self.loc[k] + self.scale[k] * self.density.draw(like, generator)
         return drawn
+
+    def stddev(self) -> Mapping[str, float]:
+        """Standard deviation of each parameter tensor's entries."""
+        return {k: s * self.density.standard_deviation for k, s in self.scale.items()}
 
     def cross_entropy(self, mean: Params, stddev: Params) -> Tensor | None:
         """-E log p under independent Gaussians."""

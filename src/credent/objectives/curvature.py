@@ -1,0 +1,143 @@
+"""How much the loss is expected to rise around the mean weights, without drawing weights.
+
+    C = 1/2 sum_i sigma_i^2 F_ii ,      F = (1/b) sum_n E_y [s_n s_n^T],   s_n = grad log p(y_n | x_n, mu)
+
+F is the Fisher information per datum, its labels y drawn from the model. Given the inputs, the scores of drawn labels
+are independent with mean zero, so the square of their mean over b rows, times b, is an unbiased estimate of its
+diagonal; that of any random part of a batch is one, too. With g the mean gradient of -log p for drawn labels,
+
+    C = (b/2) sum_i sigma_i^2 g_i^2,     dC/d log sigma_i = b sigma_i^2 g_i^2,     dC/dmu = H v,  v = b sigma^2 g,
+
+where H is the Hessian of the mean of -log p at these labels. `exact` differentiates g; `finite_difference` runs
+the network once more at mu + h v, with the same rows, labels and dropout masks, so that
+
+    H v = (grad at mu + h v - grad at mu) / h,            |h v| = 1e-5 |mu| in float32,
+
+in the memory of a plain step. Gradients also reach parameters that are not random: those of the network, and the noise
+level of a likelihood, whose draws move with it. [Unlu & Aitchison 2021, eqs. 28-30; the labels' own dependence on mu is
+left out there and here, which for classes is a third moment of the score.]
+
+Shapes: vectors (P,) of a layout; the result is a scalar, nats per datum.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from credent.layout import Layout
+from credent.likelihoods import Likelihood
+from credent.network import Network
+
+_STEP = {torch.float32: 1e-5, torch.float64: 1e-7}  # |h v| / |mu|: between the bend of the gradient and its round-off
+
+
+def exact(
+    layout: Layout, sigma: Tensor, likelihood: Likelihood, outputs: Tensor, y: Tensor | None, generator: torch.Generator
+) -> Tensor:
+    """C by differentiating twice through `outputs` (b, ...); `y` are observed labels, None draws them."""
+    score = _score(likelihood, outputs, y, generator)
+    means = layout.params()
+    grads = torch.autograd.grad(outputs, list(means.values()), score, create_graph=True, allow_unused=True)
+    scale = layout.views(sigma)
+    each = [(scale[k] * g).square().sum() for k, g in zip(means, grads, strict=True) if g is not None]
+    return len(outputs) / 2 * torch.stack(each).sum()
+
+
+def finite_difference(
+    network: Network,
+    layout: Layout,
+    rho: Tensor,
+    sigma: Tensor,
+    likelihood: Likelihood,
+    x: Any,
+    y: Tensor | None,
+    generator: torch.Generator,
+) -> Tensor:
+    """C for the rows `x`, with its gradients attached; `y` are observed labels, None draws them."""
+    means = list(layout.params().values())
+    random = {id(p) for p in means}
+    rest = [p for p in network.module.parameters() if p.requires_grad and id(p) not in random]
+    noise = [p for p in likelihood.parameters() if p.requires_grad]
+    with torch.enable_grad():
+        with _same_masks(means[0].device):
+            outputs = network.mean(x)
+        leaf = outputs.detach().requires_grad_()
+        score = _score(likelihood, leaf, y, generator)
+        before = _grad(outputs, [*means, *rest], score.detach())
+        rows = len(leaf)
+        with torch.no_grad():
+            g = layout.lay(before[: len(means)])[0]
+            v = (sigma * sigma).mul_(g).mul_(rows)
+            length, size = v.norm(), torch.stack(torch._foreach_norm(means)).norm()
+            if not length > 0:
+                return sigma.new_zeros(())
+            step = float(_STEP[sigma.dtype] * size.clamp_min(1e-3) / length)
+            flat, shifted = layout.lay(means)
+            flat.add_(v, alpha=step)
+        moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
+        change = (moved.detach() - leaf.detach()) / step
+        back, *by_noise = _grad(score, [leaf, *noise], change)
+        after = _grad(moved, [*shifted, *rest], score.detach().add(back, alpha=step))
+    with torch.no_grad():
+        torch._foreach_sub_(after, before)
+        torch._foreach_div_(after, step)
+        by_rho = g.mul_(v)
+        value = by_rho.sum() / 2
+    given: Tensor = _Given.apply(value, [by_rho, *after, *by_noise], rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
+    return given
+
+
+def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]:
+    """1/2 sum_i sigma_i^2 H_ii for the mean loss `nll` of observed labels, and diag H (P,): one pass per parameter."""
+    means = list(layout.params().values())
+    grads = torch.autograd.grad(nll, means, create_graph=True, allow_unused=True)
+    rows = []
+    for mean, g in zip(means, grads, strict=True):
+        if g is None or not g.requires_grad:
+            rows.append(torch.zeros_like(mean))
+            continue
+        each = [
+            torch.autograd.grad(entry, mean, create_graph=True)[0].flatten()[i] for i, entry in enumerate(g.flatten())
+        ]
+        rows.append(torch.stack(each).reshape(mean.shape))
+    scale = layout.views(sigma)
+    total = torch.stack([(scale[k].square() * h).sum() for k, h in zip(layout.names, rows, strict=True)]).sum()
+    return total / 2, layout.flatten(dict(zip(layout.names, (h.detach() for h in rows), strict=True)))
+
+
+def _score(likelihood: Likelihood, outputs: Tensor, y: Tensor | None, generator: torch.Generator) -> Tensor:
+    """d/df of the mean of -log p(y | f), (b, ...), at labels that are given or drawn from p(y | f); differentiable."""
+    f = outputs.view_as(outputs)  # a node of its own: the score holds labels fixed that may move with the outputs
+    labels = likelihood.draw(outputs, generator) if y is None else y
+    loss = -likelihood.log_prob(f, labels).sum() / len(f)
+    return torch.autograd.grad(loss, f, create_graph=True)[0]
+
+
+def _grad(outputs: Tensor, inputs: Sequence[Tensor], cotangent: Tensor) -> list[Tensor]:
+    """Gradients, zero where the outputs do not depend on an input."""
+    grads = torch.autograd.grad(outputs, inputs, cotangent, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(inputs, grads, strict=True)]
+
+
+@contextmanager
+def _same_masks(device: torch.device) -> Iterator[None]:
+    """The next forward after this one draws the same dropout masks."""
+    with torch.random.fork_rng([] if device.type == "cpu" else [device]):
+        yield
+
+
+class _Given(torch.autograd.Function):
+    """A value whose gradients are known."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, grads: list[Tensor], *inputs: nn.Parameter) -> Tensor:
+        ctx.grads = grads
+        return value.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *torch._foreach_mul(ctx.grads, c)

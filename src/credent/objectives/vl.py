@@ -1,0 +1,269 @@
+"""Variational Laplace: the evidence lower bound of a mean-field Gaussian without sampling weights.
+
+    loss = -(1/B) sum_n log p(y_n | x_n, mu)  +  1/2 sum_i sigma_i^2 F_ii  +  (beta / N) KL(q || p)
+
+The expected log-likelihood is expanded to second order about the means, with the Fisher information per datum F in the
+place of minus the Hessian (`objectives.curvature` says how it is estimated). So the middle term is a penalty on squared
+gradients with a learnt weight for each parameter, and it draws training to broad modes. At the optimum
+sigma_i^2 = 1 / (1 / s_i^2 + N F_ii / beta) under a Gaussian prior of variance s_i^2.  [Unlu & Aitchison 2021]
+
+>>> net = nn.Linear(1, 1, bias=False)
+>>> _ = net.weight.data.fill_(0.0)
+>>> vl = VL(net, likelihoods.Gaussian(scale=1.0), priors.Gaussian(scale=1.0), num_data=4, curvature="exact")
+>>> vl.posterior.stddev()["weight"]                       # exp(log s - 3)
+tensor([[0.0498]])
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from credent import likelihoods, priors
+from credent.errors import InputError
+from credent.families.gaussian import GaussianPosterior
+from credent.layout import Layout, Random
+from credent.noise import Noise
+from credent.objectives import curvature as curvatures
+from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.penalty import Description, Penalty
+from credent.predict import How
+from credent.predictive import GaussianPredictive, Predictive
+from credent.smooth import watched
+
+Curvature = Literal["finite_difference", "exact", "hessian"]
+Labels = Literal["model", "empirical"]
+
+_HESSIAN_LIMIT = 5_000  # parameters, at one backward pass for each
+_MATERIAL = (
+    0.02  # a gap of mean probabilities, or of means in units of the predictive deviation, that people would mind
+)
+
+
+class VL(Objective):
+    """Learn q(w) by the second-order expansion of the evidence lower bound.
+
+    `curvature="finite_difference"` costs little more than plain training and takes any network; behind ReLU it measures
+    how the gradient changes over a finite step, which counts the kinks that the step crosses. `"exact"` differentiates
+    twice, and wants smooth activations (`credent.smooth`). `"hessian"` takes the Hessian of the observed labels in the
+    place of the Fisher information: the paper's eq. 20, which breaks where that curves the wrong way, and says so.
+    `fraction` is the part of each batch, drawn at random, that the curvature is estimated on. `labels="empirical"`
+    takes the observed labels in the place of drawn ones, for comparison: the empirical Fisher, which is biased.
+    """
+
+    how: ClassVar[How] = "linearised"
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: likelihoods.Likelihood,
+        prior: Description = priors.Gaussian(),  # noqa: B008  (frozen)
+        *,
+        num_data: int,
+        beta: Beta = 1.0,
+        curvature: Curvature = "finite_difference",
+        fraction: float = 1 / 8,
+        labels: Labels = "model",
+        random: Random = None,
+    ) -> None:
+        super().__init__(net, likelihood, prior, num_data, beta, random)
+        if curvature not in ("finite_difference", "exact", "hessian"):
+            raise InputError(f"VL(curvature={curvature!r}): write 'finite_difference', 'exact' or 'hessian'.")
+        if labels not in ("model", "empirical"):
+            raise InputError(f"VL(labels={labels!r}): 'model' draws them, 'empirical' takes the observed ones.")
+        if not 0 < fraction <= 1:
+            raise InputError(f"VL(fraction={fraction}): the part of each batch for the curvature, above 0 and up to 1.")
+        if (dtype := self.layout.first().dtype) not in (torch.float32, torch.float64):
+            raise InputError(
+                f"VL needs curvature, which {dtype} is too coarse for: net.float(). Under autocast the network stays"
+                " float32, and the curvature is computed in it."
+            )
+        if curvature == "hessian" and self.layout.num_params > _HESSIAN_LIMIT:
+            raise InputError(
+                f"VL(curvature='hessian') takes a backward pass for each of {self.layout.num_params:,} parameters and"
+                f" is for networks of at most {_HESSIAN_LIMIT:,}: the others want curvature='finite_difference'."
+            )
+        self.q = GaussianPosterior(
+            self.layout, {k: s * math.exp(-3) for k, s in _spreads(self.penalty, self.layout).items()}
+        )
+        if isinstance(self.penalty, priors.Prior) and self.q.kl(self.penalty) is None:
+            raise InputError(
+                f"VL draws no weights, so it needs the expectation of log p(w) in closed form, and {self.described} has"
+                " none: take priors.Gaussian or priors.Laplace, or train with VI."
+            )
+        self.curvature: Curvature = curvature
+        self.fraction = fraction
+        self.labels: Labels = labels
+        self.noise = Noise()
+        self._checked = False
+
+    @property
+    def posterior(self) -> GaussianPosterior:
+        """q(w)."""
+        return self.q
+
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch at the means, the expected rise of its loss around them, and r(q)."""
+        rows = self._rows(y)
+        with self._first_forward(), torch.enable_grad():
+            outputs = self.network.mean(x)
+        nll = mean_nll(self.likelihood, outputs, y)
+        with self.q.cached(), torch.autocast(y.device.type, enabled=False):
+            rise = self._rise(x, y, rows, outputs, nll)
+            return nll + rise, self.penalty(self.q), outputs
+
+    def curvature_error(self, x: Any, y: Tensor) -> float:
+        """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
+
+        Both are gradients of the curvature term by the means, for the same labels; activations must be smooth.
+        """
+        means, state = list(self.layout.params().values()), self.noise.get_extra_state()
+        found = []
+        for way in (self._by_finite_difference, self._by_double_backward):
+            self.noise.set_extra_state(state)
+            grads = torch.autograd.grad(way(x, y, slice(None), None), means, allow_unused=True)
+            found.append(
+                self.layout.flatten(
+                    {
+                        k: torch.zeros_like(p) if g is None else g
+                        for (k, p), g in zip(self.layout.params().items(), grads, strict=True)
+                    }
+                ).clone()
+            )
+        return float((found[0] - found[1]).norm() / found[1].norm())
+
+    def _rise(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor, nll: Tensor) -> Tensor:
+        if self.curvature == "finite_difference":
+            return self._by_finite_difference(x, y, rows, None)
+        if self.curvature == "exact":
+            return self._by_double_backward(x, y, rows, outputs if isinstance(rows, slice) else None)
+        with torch.enable_grad():
+            rise, diagonal = curvatures.hessian(self.layout, self.q.scales.sigma(), nll)
+        self._warn_of_wrong_curvature(diagonal)
+        return rise
+
+    def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice, _: None) -> Tensor:
+        with self.network.frozen_statistics():
+            return curvatures.finite_difference(
+                self.network,
+                self.layout,
+                self.q.scales.log_sigma(),
+                self.q.scales.values(),
+                self.likelihood,
+                _take(x, rows),
+                y[rows] if self.labels == "empirical" else None,
+                self.noise.generator(y.device),
+            )
+
+    def _by_double_backward(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor | None) -> Tensor:
+        with torch.enable_grad():
+            if outputs is None:
+                with self.network.frozen_statistics():
+                    outputs = self.network.mean(_take(x, rows))
+            observed = y[rows] if self.labels == "empirical" else None
+            generator = self.noise.generator(y.device)
+            return curvatures.exact(self.layout, self.q.scales.sigma(), self.likelihood, outputs, observed, generator)
+
+    def _rows(self, y: Tensor) -> Tensor | slice:
+        """Which rows of the batch the curvature is estimated on."""
+        size = max(1, round(self.fraction * len(y)))
+        if self.curvature == "hessian" or size == len(y):
+            return slice(None)
+        return torch.randperm(len(y), generator=self.noise.generator(y.device), device=y.device)[:size]
+
+    @contextmanager
+    def _first_forward(self) -> Iterator[None]:
+        """The first forward is watched where curvature is differentiated: kinks and dropout have no place there."""
+        if self._checked or self.curvature == "finite_difference":
+            yield
+            return
+        with watched(self.network) as watch:
+            yield
+        if watch.kinks:
+            raise InputError(
+                f"VL(curvature={self.curvature!r}) differentiates the network twice, and {_listed(watch.kinks)} is"
+                " linear in pieces: all its curvature sits in kinks where no derivative finds it. Write"
+                " VL(credent.smooth(net), ...), which has softplus there, or curvature='finite_difference'."
+            )
+        if watch.dropout:
+            raise InputError(
+                f"VL(curvature={self.curvature!r}) and {_listed(watch.dropout)}: the curvature would be that of one"
+                " random mask. Take curvature='finite_difference', which holds the masks fixed, or set p=0."
+            )
+        self._checked = True
+
+    def _warn_of_wrong_curvature(self, diagonal: Tensor) -> None:
+        """Where the log-likelihood curves up by more than the prior curves down, the scale grows without bound."""
+        spread = _spreads(self.penalty, self.layout)
+        flat = self.layout.unflatten(diagonal)
+        beta = float(self.beta(self._batches) if callable(self.beta) else self.beta)
+        wrong = {k: int((-self.num_data * h > beta / spread[k] ** 2).sum()) for k, h in flat.items()}
+        if any(wrong.values()):
+            worst = max(wrong, key=lambda k: wrong[k])
+            warnings.warn(
+                f"VL(curvature='hessian'): {sum(wrong.values())} of {self.layout.num_params} weights, most of them in"
+                f" {worst!r}, lie where the log-likelihood curves up by more than the prior curves down (H > beta/s^2):"
+                " their scales grow without bound. The Fisher information never does this:"
+                " curvature='finite_difference'.",
+                stacklevel=4,
+            )
+
+    def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
+        """What the posterior says about `x`, by default through the linearised network, which is what VL trusts.
+
+        `how="mean"` is the paper's choice, and `how="sampled"` runs the network at drawn weights, where the quadratic
+        that VL fitted may no longer hold; a warning says when the two disagree by more than noise.
+        """
+        how = options.setdefault("how", self.how)
+        pred = super().predict(x, samples, **options)
+        if how == "sampled":
+            _warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))
+        return pred
+
+
+def _warn_of_disagreement(drawn: Predictive, mean: Predictive) -> None:
+    gap = (drawn.mean - mean.mean).abs()
+    noise = drawn.epistemic if isinstance(drawn, GaussianPredictive) else drawn.stddev
+    unit = drawn.stddev if isinstance(drawn, GaussianPredictive) else torch.ones_like(gap)
+    if (gap / unit).mean() > _MATERIAL and gap.mean() > 3 * noise.mean() / math.sqrt(_num_draws(drawn)):
+        warnings.warn(
+            f"drawn weights and the mean network disagree: their predictions differ by {float(gap.mean()):.2g} on"
+            " average, more than the draws' noise. The scales reach beyond the region where VL's quadratic holds:"
+            " predict(x) with the linearised network, or how='mean'.",
+            stacklevel=3,
+        )
+
+
+def _num_draws(pred: Predictive) -> int:
+    return len(pred.means) if isinstance(pred, GaussianPredictive) else pred.num_draws
+
+
+def _spreads(penalty: Penalty, layout: Layout) -> Mapping[str, float]:
+    """The prior's standard deviation of each tensor; a penalty without a density has the layers' natural scale."""
+    if not isinstance(penalty, priors.Prior):
+        return {k: role.natural_scale for k, role in layout.roles.items()}
+    spread = penalty.stddev()
+    if spread is None or not all(math.isfinite(s) for s in spread.values()):
+        raise InputError(
+            "VL needs the prior's E[w^2], and this prior has no variance: take priors.Gaussian, priors.Laplace or"
+            " another with one."
+        )
+    return spread
+
+
+def _take(x: Any, rows: Tensor | slice) -> Any:
+    """These rows of a tensor, or of each tensor in a tuple or mapping of them."""
+    if isinstance(x, Mapping):
+        return {k: v[rows] for k, v in x.items()}
+    if isinstance(x, tuple | list):
+        return tuple(v[rows] for v in x)
+    return x[rows]
+
+
+def _listed(names: list[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    return ", ".join(distinct[:3]) + (f" and {len(distinct) - 3} more" if len(distinct) > 3 else "")
