@@ -17,5 +17,9 @@ class NonFiniteError(CredentError, ArithmeticError):
     """Training met a NaN or an infinity; the message names the step and the parameter."""
 
 
+class ConvergenceWarning(UserWarning):
+    """Training as it is set up cannot bring the scales of a posterior where they belong."""
+
+
 class BudgetError(CredentError, MemoryError):
     """The result would need more bytes than were allowed; the message says how many, and how to need fewer."""

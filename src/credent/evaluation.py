@@ -41,7 +41,14 @@ def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: in
 
     def ask(inputs: Tensor) -> ClassPredictive | GaussianPredictive:
         answer = predict(
-            objective.net, posterior, objective.likelihood, inputs, samples=samples, seed=seed, statistics=statistics
+            objective.net,
+            posterior,
+            objective.likelihood,
+            inputs,
+            samples=samples,
+            how=objective.how,
+            seed=seed,
+            statistics=statistics,
         )
         assert isinstance(answer, ClassPredictive | GaussianPredictive)
         return answer
@@ -59,7 +66,8 @@ def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: in
 
 def statistics_for(objective: Objective, posterior: Posterior, data: Data) -> list[Tensor] | None:
     """Training inputs on which BatchNorm is re-estimated for each draw, where it follows random weights."""
-    if isinstance(posterior, DiracPosterior) or not objective.network.normalises_after(objective.layout.names):
+    drawn = objective.how == "sampled" and not isinstance(posterior, DiracPosterior)
+    if not drawn or not objective.network.normalises_after(objective.layout.names):
         return None
     device = objective.layout.first().device
     return [x.to(device) for x in data.train[:1024][0].split(256)]

@@ -84,7 +84,7 @@ def _band(objective: Objective, posterior: Posterior, data: Data) -> Figure:
     x, y = data.train[:]
     reach = 0.4 * (x.max() - x.min())
     grid = torch.linspace(float(x.min() - reach), float(x.max() + reach), 240)[:, None]
-    pred = predict(objective.net, posterior, objective.likelihood, grid, samples=200)
+    pred = predict(objective.net, posterior, objective.likelihood, grid, samples=200, how=objective.how)
     assert isinstance(pred, GaussianPredictive)
 
     def units(t: Tensor) -> Any:

@@ -20,6 +20,7 @@ and the result does not depend on the chunks. The network is in evaluation mode 
 (tensor([[4.]]), tensor([[2.]]))
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal
@@ -95,7 +96,8 @@ def predict(
 
 def _tangent(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
     """f(x; mu) + J(x) (w - mu) in one pass that carries values and directional derivatives together."""
-    with forward_ad.dual_level():
+    with forward_ad.dual_level(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch scripts its own derivatives at their first use
         duals = {k: forward_ad.make_dual(mean[k], params[k] - mean[k]) for k in mean}  # type: ignore[no-untyped-call]
         outputs = forward_ad.unpack_dual(network(duals, x))  # type: ignore[no-untyped-call]
         value: Tensor = outputs.primal

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 from credent import families, likelihoods, models, priors
 from credent.data import Data, batches, load, names
 from credent.errors import CheckpointError, InputError
-from credent.objectives import MAP, VI, Objective
+from credent.objectives import MAP, VI, VL, Objective
 from credent.objectives.vi import Family
 from credent.training import Result, fit
 
@@ -41,6 +41,7 @@ MODELS = {
 METHODS = {
     "map": "one setting of the weights, the most probable one",
     "vi": "variational inference: a distribution over the weights",
+    "vl": "Variational Laplace: the same without drawing weights in training",
 }
 PRIORS = {"gaussian": priors.Gaussian, "laplace": priors.Laplace, "scale_mixture": priors.ScaleMixture}
 FAMILIES: dict[str, Callable[[], Family]] = {"gaussian": families.Gaussian, "radial": families.Radial}
@@ -129,6 +130,8 @@ class Recipe:
         shared: dict[str, Any] = {"num_data": len(loaded.train), "beta": _set(self.beta), "random": self.random}
         if self.method == "map":
             return MAP(net, likelihood, prior, **shared)
+        if self.method == "vl":
+            return VL(net, likelihood, prior, **shared)
         return VI(net, likelihood, prior, family=FAMILIES[self.family](), samples=_set(self.weight_samples), **shared)
 
 

@@ -33,6 +33,7 @@ from credent.errors import InputError
 from credent.noise import Noise, fresh_seed
 from credent.objectives import Objective
 from credent.training import batches
+from credent.training.convergence import warn_of_short_reach
 from credent.training.distributed import own_device
 from credent.training.history import Row
 from credent.training.interrupt import Interrupt
@@ -101,6 +102,9 @@ def fit(
     probe = None if val is None else batches.joined(val)
     run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir)
     run.begin(resume)
+    if run.total and not run.step:
+        per = 1 if schedule == "step" or epochs is None else run.total // epochs
+        warn_of_short_reach(objective, optimizer, scheduler, run.total, per)
     wrapped = run.group.wrap(objective)
     saved = time.monotonic()
     with Report(progress and run.first, run.total, run.step) as report, Interrupt() as interrupt:

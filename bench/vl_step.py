@@ -1,0 +1,100 @@
+"""What a Variational Laplace step costs beside a MAP step of the same softplus network, in time and in memory.
+
+Time: the median over rounds of the ratio to MAP's step with torch's default Adam, every contender once a round in
+shuffled order. Memory: peak resident memory of a process that takes a few steps, over the MAP process's.
+
+    python bench/vl_step.py [--rounds 15] [--networks mlp lenet5 resnet20 preact_resnet18]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import credent as cr
+from credent.papers.timing import race, ratios
+
+NETWORKS = {
+    "mlp": (lambda: cr.models.MLP(784, 10), (128, 1, 28, 28), 4),
+    "lenet5": (cr.models.LeNet5, (128, 1, 28, 28), 2),
+    "resnet20": (cr.models.ResNet20, (128, 3, 32, 32), 1),
+    "preact_resnet18": (cr.models.PreActResNet18, (32, 3, 32, 32), 1),
+}
+OBJECTIVES = {
+    "MAP": lambda net: cr.MAP(net, cr.likelihoods.Categorical(), num_data=60_000),
+    "MAP, fused Adam": lambda net: cr.MAP(net, cr.likelihoods.Categorical(), num_data=60_000),
+    "VL": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000),
+    "VL, fraction 1/4": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000, fraction=1 / 4),
+    "VL, fraction 1": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000, fraction=1),
+    "VL, exact": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000, fraction=1, curvature="exact"),
+}
+LIMITS = {"VL": 1.5, "VL, exact": 3.4}
+MEMORY_LIMIT = 1.3
+
+
+def contender(kind: str, name: str) -> Callable[[], None]:
+    """A function that takes one training step."""
+    torch.manual_seed(0)
+    build, shape, _ = NETWORKS[name]
+    objective = OBJECTIVES[kind](cr.smooth(build()))
+    x, y = torch.randn(shape), torch.randint(10, shape[:1])
+    optimizer = torch.optim.Adam(objective.param_groups(lr=1e-3, scale_lr=1e-2), fused=kind != "MAP")
+
+    def step() -> None:
+        objective(x, y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def peak(kind: str, name: str) -> int:
+    """Peak resident bytes of this process after a few steps (VmHWM: rusage's peak begins with the parent's)."""
+    step = contender(kind, name)
+    for _ in range(4):
+        step()
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def memory(name: str, kind: str) -> float:
+    """Peak memory of a step over MAP's."""
+    peaks = []
+    for each in (kind, "MAP"):
+        child = [sys.executable, __file__, "--peak", each, "--networks", name]
+        peaks.append(int(subprocess.run(child, check=True, capture_output=True, text=True).stdout))
+    return peaks[0] / peaks[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        print(peak(options.peak, options.networks[0]))
+        return
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ratio to MAP's step with default Adam")
+    results = {}
+    for name in options.networks:
+        _, _, repeats = NETWORKS[name]
+        found = ratios(race({k: contender(k, name) for k in OBJECTIVES}, options.rounds, repeats), "MAP")
+        for kind, ratio in found.items():
+            limit = f"  (limit {LIMITS[kind]})" if kind in LIMITS else ""
+            print(f"{name:16} {kind:17} {ratio!s:18} {ratio.milliseconds:7.1f} ms{limit}")
+        peaks = {kind: memory(name, kind) for kind in ("VL", "VL, exact")}
+        for kind, value in peaks.items():
+            print(f"{name:16} {kind:17} memory {value:.2f}" + (f"  (limit {MEMORY_LIMIT})" if kind == "VL" else ""))
+        results[name] = {"time": {k: vars(r) for k, r in found.items()}, "memory": peaks}
+    out = Path(__file__).parent / "out" / "vl_step.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

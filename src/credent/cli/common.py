@@ -1,0 +1,52 @@
+"""What commands have in common: options of the same name and meaning, how errors end, how answers are given."""
+
+import json
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from credent.errors import CheckpointError, CredentError, NonFiniteError
+from credent.recipe import Built, Recipe
+from credent.training import load
+
+DataDir = Annotated[Path | None, typer.Option(help="Directory with data sets; else the variable CREDENT_DATA.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for machines.")]
+Samples = Annotated[int, typer.Option(help="Draws of the weights to average over.")]
+
+console = Console(stderr=True)
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors that credent raises on purpose become one line and an exit code; others keep their traceback."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except CredentError as error:
+            console.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+            codes = {CheckpointError: 3, NonFiniteError: 4}
+            raise typer.Exit(codes.get(type(error), 2)) from error
+        except KeyboardInterrupt:
+            console.print("[bold]interrupted[/]; what is finished is kept, and `credent fit` goes on with --resume.")
+            raise typer.Exit(130) from None
+
+    return run
+
+
+def load_run(run: Path, data_dir: Path | None) -> Built:
+    """A run directory's recipe, built, with what it learnt."""
+    if not (run / "config.json").exists():
+        raise CheckpointError(f"{run} is not a run: it has no config.json. `credent fit --out {run}` would make one.")
+    built = Recipe.from_json((run / "config.json").read_text()).build(data_dir)
+    load(built.objective, run / "posterior.safetensors")
+    return built
+
+
+def say(summary: dict[str, Any], as_json: bool, text: str) -> None:
+    """The answer, for machines or in words."""
+    typer.echo(json.dumps(summary) if as_json else text)

@@ -1,0 +1,91 @@
+"""`credent evaluate`: score runs on their test data and write a page for each."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from credent import __version__, evaluation
+from credent.cli.common import AsJson, DataDir, Samples, guarded, load_run
+from credent.files import write_atomically
+from credent.pictures import figures, shown
+from credent.recipe import Built
+from credent.report import comparison_page, run_page
+from credent.training.history import read
+
+
+@guarded
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; several are compared on one page.")],
+    samples: Samples = 32,
+    out: Annotated[Path, typer.Option(help="Several runs: the page that compares them.")] = Path("comparison.html"),
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score runs on their test data and write a page for each: RUN/page.html.
+
+    Example: credent evaluate runs/x --json, or credent evaluate runs/map runs/vi --out comparison.html
+    """
+    summaries = [_evaluate(run, samples, data_dir) for run in runs]
+    if len(runs) > 1:
+        named = {str(run): shown(each["scores"]) for run, each in zip(runs, summaries, strict=True)}
+        sets = ", ".join(dict.fromkeys(each["data"] for each in summaries))
+        comparison_page(
+            f"{len(runs)} runs on {sets}",
+            named,
+            subtitle=f"Test data, {samples} draws.",
+            footer=f"credent {__version__}",
+        ).write(out)
+    if as_json:
+        typer.echo(json.dumps(summaries[0] if len(runs) == 1 else summaries, allow_nan=False))
+        return
+    for run, each in zip(runs, summaries, strict=True):
+        _table(f"{run} on the test data, {samples} draws", each["scores"])
+        typer.echo(f"page: {each['page']}")
+    if len(runs) > 1:
+        typer.echo(f"compared: {out}")
+
+
+def _evaluate(run: Path, samples: int, data_dir: Path | None) -> dict[str, Any]:
+    """Scores in RUN/evaluation.json, the page in RUN/page.html, and both in one answer."""
+    built = load_run(run, data_dir)
+    found = evaluation.evaluate(built.objective, built.objective.posterior, built.data, samples)
+    scores = {k: v if math.isfinite(v) else None for k, v in found.scores.items()}
+    write_atomically(run / "evaluation.json", lambda path: path.write_text(json.dumps(scores, indent=2) + "\n"))
+    page = _page(run, built, found, samples)
+    return {
+        "run": str(run),
+        "samples": samples,
+        **dataclasses.asdict(built.recipe),
+        "scores": scores,
+        "page": str(page),
+    }
+
+
+def _page(run: Path, built: Built, found: evaluation.Evaluation, samples: int) -> Path:
+    recipe = built.recipe
+    drawn = figures(built.objective, built.objective.posterior, built.data, found, read(run / "history.jsonl"))
+    settings = {**dataclasses.asdict(recipe), "draws at test time": samples}
+    page = run_page(
+        f"{recipe.method.upper()} on {recipe.data}",
+        shown(found.scores),
+        drawn,
+        settings,
+        subtitle=f"{recipe.model}, {len(built.data.train):,} training and {len(built.data.test):,} test examples.",
+        footer=f"credent {__version__}",
+    )
+    return page.write(run / "page.html")
+
+
+def _table(title: str, scores: dict[str, float | None]) -> None:
+    table = Table(title=title, box=None, title_justify="left")
+    table.add_column("score")
+    table.add_column("value", justify="right")
+    for name, value in scores.items():
+        table.add_row(name, "-" if value is None else f"{value:.4f}")
+    Console().print(table)

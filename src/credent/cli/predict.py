@@ -1,0 +1,116 @@
+"""`credent predict`: what a run says about new inputs, and what it does not know about each."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from credent.cli.common import AsJson, DataDir, Samples, console, guarded, load_run
+from credent.data import Data
+from credent.errors import InputError
+from credent.evaluation import statistics_for
+from credent.files import write_atomically
+from credent.predict import predict as ask
+from credent.predictive import ClassPredictive, GaussianPredictive
+
+
+@guarded
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run directory that `credent fit --out` wrote.")],
+    inputs: Annotated[Path, typer.Argument(help="Inputs in original units: .npy (n, ...) or .csv, a row each.")],
+    out: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
+    samples: Samples = 32,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict new inputs, with what the network does not know about each.
+
+    Columns for classes: label, probability, entropy, mutual_information, and p_0 to p_C. For regression: mean, stddev,
+    epistemic, aleatoric, and the ends of the 95 % interval, in the target's units.
+    """
+    built = load_run(run, data_dir)
+    objective, about = built.objective, built.data
+    raw = _read_inputs(inputs, about.shape)
+    seen = about.train[:][0]
+    x = (raw - about.mean) / about.std
+    low, high = seen.min(), seen.max()
+    if bool(((x < low - (high - low)) | (x > high + (high - low))).any()):
+        console.print(
+            "[bold]warning[/]: some inputs lie far outside the range of the training data; are they in the same units?"
+        )
+    answer = ask(
+        objective.net,
+        objective.posterior,
+        objective.likelihood,
+        x,
+        samples=samples,
+        how=objective.how,
+        statistics=statistics_for(objective, objective.posterior, about),
+    )
+    assert isinstance(answer, ClassPredictive | GaussianPredictive)
+    rows = _rows(answer, about)
+    if out is None:
+        typer.echo(json.dumps(rows)) if as_json else _write_csv(sys.stdout, rows)
+        return
+
+    def write(path: Path) -> None:
+        if as_json:
+            path.write_text(json.dumps(rows))
+            return
+        with open(path, "w", newline="") as file:
+            _write_csv(file, rows)
+
+    write_atomically(out, write)
+    typer.echo(f"wrote {len(rows)} predictions to {out}")
+
+
+def _read_inputs(path: Path, shape: tuple[int, ...]) -> torch.Tensor:
+    try:
+        table = path.suffix != ".npy"
+        array = np.loadtxt(path, delimiter=",", ndmin=2) if table else np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path} ({error}): give numbers only: .npy, or .csv without a header.") from error
+    size = int(np.prod(shape))
+    if array.ndim == 0 or len(array) == 0 or array.size != len(array) * size:
+        raise InputError(
+            f"{path} has shape {array.shape}; each row must hold {size} numbers, as in shape (n, {shape})."
+        )
+    if not np.isfinite(array).all():
+        raise InputError(f"{path} has NaN or infinity in row {int(np.argwhere(~np.isfinite(array))[0][0])}.")
+    return torch.from_numpy(array.astype(np.float32)).reshape(-1, *shape)
+
+
+def _rows(answer: ClassPredictive | GaussianPredictive, about: Data) -> list[dict[str, float]]:
+    if isinstance(answer, ClassPredictive):
+        top = answer.probs.max(-1).values
+        columns = {
+            "label": answer.label,
+            "probability": top,
+            "entropy": answer.entropy,
+            "mutual_information": answer.mutual_information,
+            **{f"p_{c}": answer.probs[:, c] for c in range(answer.probs.shape[1])},
+        }
+    else:
+        unit, centre = about.target_std, about.target_mean
+        lower, upper = answer.interval(0.95)
+        columns = {
+            "mean": unit * answer.mean + centre,
+            "stddev": unit * answer.stddev,
+            "epistemic": unit * answer.epistemic,
+            "aleatoric": unit * answer.aleatoric,
+            "lower_95": unit * lower + centre,
+            "upper_95": unit * upper + centre,
+        }
+    lists = {name: column.flatten().tolist() for name, column in columns.items()}
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _write_csv(file: Any, rows: list[dict[str, float]]) -> None:
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)

@@ -1,0 +1,182 @@
+"""One network of the paper: trained by MAP, VI or VL at one beta, and scored with every predictive that it has.
+
+The paper's setting is a PreActResNet-18 with softplus, Adam at 1e-4 that falls by 10 after half and three quarters of
+200 epochs, batches of 128, log sigma at ten times the rate and started at log s - 3, prior variance 2 / fan_in (not
+printed in the paper). Here it is fields, and beta is chosen on validation images, never on test images.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import MultiStepLR
+from torch.utils.data import TensorDataset
+
+from credent import metrics, models, priors
+from credent.cells import Cell
+from credent.data import batches, load
+from credent.families import Gaussian
+from credent.likelihoods import Categorical
+from credent.objectives import MAP, VI, VL, Objective
+from credent.objectives.vl import Curvature
+from credent.predict import How, predict
+from credent.predictive import ClassPredictive
+from credent.training import fit
+from credent.training.convergence import convergence
+
+STRANGERS = {
+    "digits": "digits",
+    "fashion_mnist": "mnist",
+    "cifar10": "svhn",
+    "cifar100": "svhn",
+    "svhn": "cifar10",
+}
+"""What each data set's networks have never seen, for the AUROC of telling it apart; digits get shuffled pixels."""
+HOWS: dict[str, tuple[How, ...]] = {
+    "map": ("mean",),
+    "vi": ("mean", "sampled"),
+    "vl": ("mean", "sampled", "linearised"),
+}
+DRAWS = 10
+_STRANGERS = 250
+_FAMILY = Gaussian(initial_scale=math.sqrt(2) * math.exp(-3))  # log s - 3 for weights, as VL starts
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of the paper's setting is run: network, data and time."""
+
+    width: int
+    """Channels of the first stage; 64 is PreActResNet-18."""
+    train: int
+    """Training images, 0 for all."""
+    val: int
+    """Validation images, 0 for all that are held out."""
+    test: int
+    """Test images, 0 for all."""
+    pool: int
+    """Images are averaged over squares of this side."""
+    epochs: int
+    batch: int
+    lr: float
+
+
+@dataclass(frozen=True)
+class Training(Cell):
+    """One run."""
+
+    data: str
+    method: Literal["map", "vi", "vl"]
+    beta: float
+    size: Size
+    seed: int
+    multiplier: float = 10.0
+    """Rate of log sigma in units of the means' rate."""
+    curvature: Curvature = "finite_difference"
+    fraction: float = 0.125
+
+    def run(self) -> dict[str, Any]:
+        """Scores on test and validation images by predictive, the ELBO over epochs and the scales' convergence."""
+        train, val, test, strange = self._images()
+        torch.manual_seed(self.seed)
+        objective = self._objective(train)
+        optimizer = torch.optim.Adam(objective.param_groups(self.size.lr, self.multiplier * self.size.lr), fused=True)
+        epochs = self.size.epochs
+        loader = batches(train, self.size.batch, shuffle=True, seed=self.seed)
+        scheduler = MultiStepLR(optimizer, [math.ceil(epochs / 2), math.ceil(3 * epochs / 4)])
+        done = fit(
+            objective,
+            optimizer,
+            loader,
+            epochs=epochs,
+            scheduler=scheduler,
+            log_every=10**9,
+            seed=self.seed,
+            progress=False,
+        )
+        statistics = [x for x, _ in batches(train, 256)][:4]
+
+        def ask(x: Tensor, how: How) -> ClassPredictive:
+            renewed = statistics if how == "sampled" and self.method != "map" else None
+            pred = predict(
+                objective.net, objective.posterior, objective.likelihood, x, samples=DRAWS, how=how, statistics=renewed
+            )
+            assert isinstance(pred, ClassPredictive)
+            return pred
+
+        hows = HOWS[self.method]
+        elbos = [-float(row["loss"]) for row in done.history]
+        found: dict[str, Any] = {"elbos": elbos, "elbo": elbos[-1], "images": len(train)}
+        for how in hows:
+            familiar = ask(val.tensors[0], how)
+            found |= _scores(f"val_{how}", familiar, val.tensors[1])
+            found |= _scores(f"test_{how}", ask(test.tensors[0], how), test.tensors[1])
+            found[f"val_{how}_auroc"] = metrics.auroc(familiar.entropy, ask(strange, how).entropy)
+        if self.method != "map":
+            pulls = convergence(objective, loader, count=8)
+            found["still_moving"] = sum(c.moving * c.size for c in pulls) / sum(c.size for c in pulls)
+            found["log_ratio"] = sum(c.log_ratio * c.size for c in pulls) / sum(c.size for c in pulls)
+        if isinstance(objective, VL):
+            found["gap"] = _gap(objective, [batch for batch, _ in zip(loader, range(4), strict=False)])
+        return found
+
+    def _images(self) -> tuple[TensorDataset, TensorDataset, TensorDataset, Tensor]:
+        """Training, validation and test images, and inputs of another kind."""
+        options: dict[str, Any] = {} if self.data == "digits" else {"val_share": 0.1}
+        data = load(self.data, seed=0, **options)
+        size = self.size
+        test = self._part(data.test, size.test)
+        if self.data == "digits":
+            order = torch.rand(len(test), test.tensors[0][0].numel(), generator=torch.Generator().manual_seed(0))
+            shuffled = test.tensors[0].flatten(1).gather(1, order.argsort(1)).reshape(test.tensors[0].shape)
+            return self._part(data.train, size.train), self._part(data.val, size.val), test, shuffled
+        other = load(STRANGERS[self.data], seed=0)
+        x = other.test[:_STRANGERS][0] * other.std + other.mean
+        strange = self._pooled((x - data.mean) / data.std)
+        return self._part(data.train, size.train), self._part(data.val, size.val), test, strange
+
+    def _part(self, data: Any, count: int) -> TensorDataset:
+        x, y = data[: count or len(data)]
+        return TensorDataset(self._pooled(x), y)
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        return functional.avg_pool2d(x, self.size.pool)
+
+    def _objective(self, train: TensorDataset) -> Objective:
+        x, _ = train[0]
+        classes = 100 if self.data == "cifar100" else 10
+        net = models.PreActResNet18(classes, self.size.width, x.shape[0], nn.Softplus)
+        prior = priors.Gaussian("kaiming")
+        shared: dict[str, Any] = {"num_data": len(train), "beta": self.beta}
+        if self.method == "map":
+            return MAP(net, Categorical(), prior, **shared)
+        if self.method == "vi":
+            return VI(net, Categorical(), prior, family=_FAMILY, **shared)
+        return VL(net, Categorical(), prior, curvature=self.curvature, fraction=self.fraction, **shared)
+
+
+@torch.no_grad()
+def _gap(objective: VL, parts: list[tuple[Tensor, ...]]) -> float:
+    """How far VL's expected loss is below that of drawn weights, nats per datum, both with the batch's statistics."""
+    objective.train()
+    total = 0.0
+    for x, y in parts:
+        with objective.network.frozen_statistics():
+            expected, _, _ = objective.parts(x, y)
+            drawn = [
+                -objective.likelihood.log_prob(objective.network(params, x), y).mean()
+                for params in objective.posterior.draws(DRAWS, seed=0)
+            ]
+        total += float(torch.stack(drawn).mean() - expected)
+    return total / len(parts)
+
+
+def _scores(prefix: str, pred: ClassPredictive, y: Tensor) -> dict[str, float]:
+    return {
+        f"{prefix}_nll": -pred.log_prob(y).double().mean().item(),
+        f"{prefix}_accuracy": metrics.accuracy(pred.probs, y),
+        f"{prefix}_ece": metrics.ece(pred.probs, y, bins=15),
+    }
