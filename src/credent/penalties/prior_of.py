@@ -1,0 +1,165 @@
+"""Which prior a penalty is.
+
+A penalty r(mu, nu) on the mean and scale of the noise on a weight, added to an expected loss, is variational inference
+if it is a KL divergence: if r = KL(q || p) + constant for some prior p. Then p = exp(A) / Z with one A for all nu,
+
+    E[A(mu + nu e)] = -r(mu, nu) - H[nu e] + constant,                                                      (*)
+
+and A is found by `trend` where r is a polynomial plus a wave, by `inversion` for the rest. Without noise A = -r. The
+answer is a `Tabulated` prior with an error estimate, or `NoPrior` with the reason. [Wolinski, Charpiat, Ollivier 2022]
+
+>>> p = prior_of(lambda mu, sigma: 2 * (mu**2 + sigma**2) - np.log(sigma), stats.norm)
+>>> round(p.variance, 6)                                  # N(0, 1/4): KL = 2 (mu^2 + sigma^2) - log sigma + constant
+0.25
+>>> print(prior_of(lambda mu, sigma: np.abs(mu), stats.norm(scale=0.5)))
+No prior: it is not smooth enough. ...
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats  # noqa: F401  (the doctest's)
+
+from credent.penalties.given import Given
+from credent.penalties.inversion import SAFETY, Inverse, Points, invert
+from credent.penalties.kinks import is_kink, sharpest, unexplained
+from credent.penalties.noise import Family, Floats, Noise, noise_of
+from credent.penalties.trend import exact_inverse
+from credent.penalties.verdict import NoPrior
+from credent.penalties.window import Window, window
+from credent.priors.curve import Curve
+from credent.priors.tabulated import Tabulated
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_SCALES = (0.01, 0.1, 0.4, 1.0)  # of a learnt nu, in units of the penalty's width
+_MOST_LEFT = 5e-3  # nats that (*) may miss, beyond the noise in r
+_CORE = 12.0  # (*) is tested where the prior is within so many nats of its peak
+_WORST = 0.5  # of the peak: an error that says nothing
+
+
+def prior_of(r: Any, family: Family) -> Tabulated | NoPrior:
+    """The prior whose KL divergence is the penalty r, up to a constant, for weights with this noise.
+
+    `r` is a function of two arrays, the means and the scales, or a named penalty such as `L2(0.5)`. `family` is a scipy
+    distribution, unfrozen if the scale is learnt, frozen if it is fixed, or `Dirac` for weights without noise.
+    """
+    given, noise = Given(r), noise_of(family)
+    if noise is None:
+        found = window(lambda mu: given.anywhere(mu, 1.0))
+        return _too_flat(found) or _without_noise(given, found)
+    if noise.fixed is not None:
+        fixed = noise.fixed
+        found = window(lambda mu: given.anywhere(mu, fixed))
+        scales = [fixed]
+    else:
+        found = _settled(given)
+        scales = [share * found.width for share in _SCALES]
+    return _too_flat(found) or _with_noise(given, noise, found, scales)
+
+
+def _settled(given: Given) -> Window:
+    """The window of r at a scale that is a hundredth of its width."""
+    nu, found = 1.0, window(lambda mu: given.anywhere(mu, 1.0))
+    for _ in range(12):
+        wanted = _SCALES[0] * found.width
+        if 0.8 < wanted / nu < 1.25:
+            break
+        nu = wanted
+        found = window(lambda mu, nu=nu: given.anywhere(mu, nu), found)  # type: ignore[misc]
+    return found
+
+
+def _too_flat(found: Window) -> NoPrior | None:
+    if found.slowest > 1.001:
+        return None
+    return NoPrior(
+        "it is not integrable",
+        f"Far out the penalty rises by {found.slowest:.3g} nats when the distance grows e-fold; exp(-r) integrates only"
+        " if it rises by more than 1.",
+        {"rise": found.slowest},
+    )
+
+
+def _without_noise(given: Given, found: Window) -> Tabulated:
+    def r(mu: Floats) -> Floats:
+        return given(mu, 1.0)
+
+    x, _ = found.points()
+    x = x[np.isfinite(given.anywhere(x, 1.0))]
+    step = (20 * given.roughness(x, found.width, 1.0) + 1e-9) * found.width  # below it a kink drowns in the noise
+    kinks = tuple(k for k in sharpest(r, x, step) if is_kink(r, k, found.width))
+    for k in kinks:
+        x = np.sort(np.append(x[np.abs(x - k) > 1e-6 * found.width], k))
+    middles = (x[1:] + x[:-1]) / 2
+    table = Tabulated(x, -r(x), kinks=kinks)
+    constant = -r(x[:1])[0] - table.log_density(x[:1])[0]
+    change = np.abs(table.log_density(middles) + constant + r(middles))
+    error = (
+        2 * float(np.max(table.density(middles) * change)) + SAFETY * given.roughness(x, found.width, 1.0) * table.peak
+    )
+    return Tabulated(x, -r(x), kinks=kinks, error=error, log_priors={0.0: -r(x)})
+
+
+def _with_noise(given: Given, noise: Noise, found: Window, scales: list[float]) -> Tabulated | NoPrior:
+    core, _ = found.points()
+    roughness = max(given.roughness(core, found.width, nu) for nu in scales)
+    if noise.fixed is not None:
+        nu = noise.fixed
+        misfit = unexplained(lambda mu: given(mu, nu), core, noise, nu, roughness)
+        if misfit is not None:
+            return NoPrior(
+                "it is not smooth enough",
+                f"An average over {noise.name} noise of scale {nu:.4g} bends more gently than r does at"
+                f" mu={misfit.at:.4g}: {misfit.left:.2g} nats are left over of a bend of {misfit.bend:.2g}.",
+                {"mu": misfit.at, "nu": nu, "left": misfit.left, "bend": misfit.bend},
+            )
+    wide = found.widened(noise.reach * scales[-1])
+    x, u = wide.points()
+    targets = np.stack([-given(x, nu) - noise.entropy(nu) for nu in scales])
+    even = np.linspace(x[0], x[-1], len(x))
+    evenly = -given(even, scales[0]) - noise.entropy(scales[0])
+    guess = exact_inverse(noise, scales[0], even, evenly, 1e-10 * float(np.ptp(evenly)) + 6 * roughness)
+    inverse = invert(Points(x, u, wide.centre, wide.width), noise, scales, targets, guess, roughness)
+    tested = inverse.kept & (targets[0] > targets[0].max() - _CORE)
+    return _dependence(inverse, x, scales, tested, roughness) or _answer(inverse, x, scales, tested)
+
+
+def _dependence(inverse: Inverse, x: Floats, scales: list[float], tested: Mask, roughness: float) -> NoPrior | None:
+    """The evidence that no single A serves all scales, if it is there."""
+    if len(scales) == 1 or np.max(np.abs(inverse.left[tested])) < _MOST_LEFT + SAFETY**2 * roughness:
+        return None
+    span = np.where(tested.all(axis=0), np.max(inverse.left, axis=0) - np.min(inverse.left, axis=0), -1.0)
+    at = int(np.argmax(span))
+    first, last = sorted((int(np.argmin(inverse.left[:, at])), int(np.argmax(inverse.left[:, at]))))
+    return NoPrior(
+        "it depends on the scale",
+        f"The log-density would have to change by {span[at]:.3g} nats between nu={scales[first]:.3g} and"
+        f" nu={scales[last]:.3g} at w={x[at]:.3g}.",
+        {"change": float(span[at]), "w": float(x[at]), "nu": scales[first], "other nu": scales[last]},
+        x,
+        _log_priors(inverse, scales),
+    )
+
+
+def _answer(inverse: Inverse, x: Floats, scales: list[float], tested: Mask) -> Tabulated | NoPrior:
+    weights = np.exp(inverse.values - inverse.values.max())
+    errors = inverse.errors + SAFETY * float(np.max(np.abs(inverse.left[tested]), initial=0.0))
+    mean = float(np.sum(weights * errors * np.gradient(x)) / np.sum(weights * np.gradient(x)))
+    relative = float(np.max(weights * (errors + mean)))
+    if relative > _WORST or not Curve(x, inverse.values).falls():
+        return NoPrior(
+            "it cannot be told from this noise",
+            f"Undoing the noise of scale {scales[0]:.4g} leaves the density uncertain by {relative:.2g} of its peak.",
+            {"error": relative, "nu": scales[0]},
+            x,
+            _log_priors(inverse, scales),
+        )
+    table = Tabulated(x, inverse.values, log_priors=_log_priors(inverse, scales))
+    return Tabulated(x, inverse.values, error=relative * table.peak, log_priors=table.log_priors)
+
+
+def _log_priors(inverse: Inverse, scales: list[float]) -> dict[float, Floats]:
+    """The A that each scale asks for, to first order: what serves all, and what this one leaves over."""
+    return {nu: inverse.values + left for nu, left in zip(scales, inverse.left, strict=True)}

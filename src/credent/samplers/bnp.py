@@ -1,0 +1,216 @@
+"""Langevin dynamics preconditioned by the statistics of layer inputs, as batch normalisation would have them.
+
+For one unit of a layer, theta = [b; w] and h the layer's input with m entries, the Fisher matrix is that of [1; h], and
+
+    G = P P',    P = U D / q,    U = [1 -mu'; 0 I],    D = diag(1, 1/s),    s^2 = var + eps1 max(var) + eps2
+
+turns [1; h] into something centred and of unit variance. mu and var are running averages of the inputs' mean and
+variance, and q^2 = max(m / n, 1) with n the rows of a minibatch. With the gradient (g_w, g_b) and the noise (x_w, x_b):
+
+    g_w <- (g_w - mu g_b) / (s^2 q^2),    g_b <- g_b / q^2 - <g_w, mu>             (with the new g_w: exactly G g)
+    x_w <- x_w / (s q),                   x_b <- x_b / q   - <x_w, mu>             (with the new x_w: exactly P x)
+
+Lange, Deng, Ye, Lin 2023 print sqrt(q) where the noise needs q: its covariance is then G q, so that T is q and not 1
+whenever a layer is wider than the minibatch; `noise="printed"` does as they print. In a convolution h is the patch that
+the kernel sees, and mean and variance are those of its channels. Without a bias there is no U. Weights of other layers,
+and weights that several layers share, have the `fallback`.
+
+Shapes: in a linear layer `weight` is (units, m), in a convolution (units, m / positions of the kernel, *kernel).
+
+>>> net = nn.Linear(1, 1)
+>>> sampler = BNPSGLD(net, lr=1e-3, num_data=10, temperature=0.0, decay=0.0, floor=(0.0, 0.0))
+>>> _ = nn.init.zeros_(net.weight), nn.init.zeros_(net.bias)
+>>> (net(torch.tensor([[100.0], [104.0]])) - 1).sum().backward()              # g = [2; 204], mu = 102, s = 2
+>>> sampler.step()                                                            # G g = [2; 0]
+>>> (net.weight.item(), round(net.bias.item(), 4))                            # -(1e-3 / 2) x 10 x 2
+(0.0, -0.01)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from credent.errors import InputError
+from credent.network import owners
+from credent.samplers.inputs import LayerInputs, Moments
+from credent.samplers.langevin import Identity, Langevin, Preconditioner, State
+from credent.samplers.ranks import joined
+
+_KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The parameters of one layer: a weight, with or without a bias."""
+
+    weight: Tensor
+    bias: Tensor | None
+    groups: int
+
+    @property
+    def params(self) -> list[Tensor]:
+        """The weight, and the bias if there is one."""
+        return [self.weight] if self.bias is None else [self.weight, self.bias]
+
+    def over_inputs(self, channels: Tensor) -> Tensor:
+        """Numbers by input channel in a shape that fits the weight; each group of a convolution has its own."""
+        units, inputs, *kernel = self.weight.shape
+        if self.groups > 1:
+            channels = channels.view(self.groups, 1, inputs).expand(-1, units // self.groups, -1)
+        return channels.reshape(-1, inputs, *(1 for _ in kernel))
+
+    def over_units(self, units: Tensor) -> Tensor:
+        """Numbers by unit in a shape that fits the weight."""
+        return units.view(-1, *(1 for _ in self.weight.shape[1:]))
+
+
+@dataclass(frozen=True)
+class InputNormalising(Preconditioner):
+    """G from the inputs of the layers that have been seen; other parameters have the fallback's."""
+
+    layers: dict[nn.Module, Layer]
+    inputs: LayerInputs
+    decay: float
+    floor: tuple[float, float]
+    batch_size: int | None
+    rows: Literal["positions", "batch"]
+    noise: Literal["exact", "printed"]
+    fallback: Preconditioner
+
+    def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Running averages of what the layers have just seen, beginning at mean 0 and variance 1."""
+        for module, seen in joined(self.inputs.take()).items():
+            self._average(state[self.layers[module].weight], seen)
+        layers, others = self._split(state, params)
+        if not layers:
+            raise InputError(
+                "BNPSGLD has seen no training pass through its network's layers before step(): build it on the very"
+                " network that is trained, not on a copy, call net.train(), and run it with gradients."
+            )
+        self.fallback.adapt(state, others, _like(others, params, grads))
+
+    def drift(self, state: State, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        """G g, the weight's part first because the bias's is made of it."""
+        given, found = dict(zip(params, grads, strict=True)), {}
+        layers, others = self._split(state, params)
+        for layer in layers:
+            mean, variance, q = self._statistics(state, layer)
+            if layer.bias is None:
+                found[layer.weight] = given[layer.weight] / (variance * q**2)
+                continue
+            bias = given[layer.bias]
+            weight = torch.addcmul(given[layer.weight], mean, layer.over_units(bias), value=-1).div_(variance * q**2)
+            found[layer.weight] = weight
+            found[layer.bias] = bias / q**2 - (weight * mean).flatten(1).sum(1)
+        found |= zip(others, self.fallback.drift(state, others, _like(others, params, grads)), strict=True)
+        return [found[p] for p in params]
+
+    def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
+        """P xi, likewise."""
+        given = dict(zip(params, noise, strict=True))
+        layers, others = self._split(state, params)
+        for layer in layers:
+            mean, variance, q = self._statistics(state, layer)
+            q = q if self.noise == "exact" else q**0.5
+            weight = given[layer.weight].div_(variance.sqrt() * q)
+            if layer.bias is not None:
+                given[layer.bias].div_(q).sub_((weight * mean).flatten(1).sum(1))
+        self.fallback.diffuse(state, others, _like(others, params, noise))
+
+    def freeze(self) -> None:
+        """Look no more."""
+        self.inputs.watching = False
+        self.fallback.freeze()
+
+    def _average(self, known: dict[str, Any], seen: Moments) -> None:
+        known.setdefault("mean", torch.zeros_like(seen.mean)).lerp_(seen.mean, 1 - self.decay)
+        known.setdefault("variance", torch.ones_like(seen.variance)).lerp_(seen.variance, 1 - self.decay)
+        known.setdefault("rows", seen.rows)  # of the first batch: the last one of an epoch may be short
+        known.setdefault("positions", seen.positions)
+
+    def _split(self, state: State, params: list[Tensor]) -> tuple[list[Layer], list[Tensor]]:
+        """Layers that were seen and have all their gradients, and the parameters of none of them."""
+        given = set(params)
+        seen = (layer for layer in self.layers.values() if "mean" in state.get(layer.weight, ()))
+        layers = [layer for layer in seen if given.issuperset(layer.params)]
+        taken = {p for layer in layers for p in layer.params}
+        return layers, [p for p in params if p not in taken]
+
+    def _statistics(self, state: State, layer: Layer) -> tuple[Tensor, Tensor, float]:
+        """mu and s^2 in shapes that fit the weight, and q."""
+        known = state[layer.weight]
+        variance = known["variance"]
+        variance = variance + (self.floor[0] * variance.max() + self.floor[1])
+        count = (self.batch_size or known["rows"]) * (known["positions"] if self.rows == "positions" else 1)
+        q = max(layer.weight[0].numel() / count, 1.0) ** 0.5
+        return layer.over_inputs(known["mean"]), layer.over_inputs(variance), q
+
+
+class BNPSGLD(Langevin):
+    """Langevin dynamics preconditioned by layer inputs; with `temperature=0`, BNP-preconditioned gradient descent.
+
+    net: its trainable parameters are sampled, and its linear and convolutional layers are watched.
+    burn_in: the steps in which the statistics adapt; then they are frozen and the chain samples. None never freezes.
+    decay, floor: of the running averages; (eps1, eps2), which keep s^2 from zero.
+    batch_size: rows of a minibatch, for q; None takes those of the first.
+    rows: whether each position of an image or a sequence counts as a row for q, or only each member of the batch.
+    noise: "exact" has the posterior as its law, "printed" is too hot by q.
+    fallback: for the other parameters, `Identity()` or `RMSprop()`.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        lr: float,
+        *,
+        num_data: int,
+        temperature: float = 1.0,
+        momentum: float = 0.0,
+        burn_in: int | None = 1000,
+        decay: float = 0.99,
+        floor: tuple[float, float] = (1e-2, 1e-4),
+        batch_size: int | None = None,
+        rows: Literal["positions", "batch"] = "positions",
+        noise: Literal["exact", "printed"] = "exact",
+        fallback: Preconditioner = Identity(),  # noqa: B008  (it has no state)
+        seed: int | None = None,
+    ) -> None:
+        if not (0 <= decay < 1 and min(floor) >= 0):
+            raise InputError(f"BNPSGLD(decay={decay}, floor={floor}): decay is in [0, 1), the floors not negative.")
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"BNPSGLD(batch_size={batch_size}): the rows of a minibatch, at least one.")
+        if rows not in ("positions", "batch") or noise not in ("exact", "printed"):
+            raise InputError(
+                f"BNPSGLD(rows={rows!r}, noise={noise!r}): rows is 'positions' or 'batch', noise 'exact' or 'printed'."
+            )
+        layers = _layers(net)
+        inputs = LayerInputs(layers)
+        g = InputNormalising(layers, inputs, decay, floor, batch_size, rows, noise, fallback)
+        trainable = [p for p in net.parameters() if p.requires_grad]
+        super().__init__(trainable, g, lr, num_data, temperature, momentum, burn_in, seed)
+
+
+def _layers(net: nn.Module) -> dict[nn.Module, Layer]:
+    """Linear and convolutional layers whose weight is trained and is theirs alone."""
+    places = [places for places in owners(net).values() if len(places) == 1]
+    own = {places[0] for places in places if places[0][0]._parameters[places[0][1]].requires_grad}  # type: ignore[union-attr]
+    found: dict[nn.Module, Layer] = {}
+    for module in net.modules():
+        if isinstance(module, _KINDS) and (module, "weight") in own:
+            groups = 1 if isinstance(module, nn.Linear) else module.groups
+            found[module] = Layer(module.weight, module.bias if (module, "bias") in own else None, groups)
+    if not found:
+        raise InputError(
+            f"{type(net).__name__} has no trainable linear or convolutional layer whose inputs BNPSGLD could normalise:"
+            " write PSGLD(net.parameters(), ...) or SGLD(...)."
+        )
+    return found
+
+
+def _like(some: Sequence[Tensor], params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
+    """The values that belong to some of the parameters."""
+    by = dict(zip(params, values, strict=True))
+    return [by[p] for p in some]

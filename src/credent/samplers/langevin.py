@@ -1,0 +1,153 @@
+"""The block under every sampler: drift along the gradient, and noise that fits it.
+
+    U(w) = -log p(w) - sum_i log p(y_i | x_i, w) = N x (MAP's loss),        target  exp(-U(w) / T)
+
+    w <- w - (eps/2) G grad U + sqrt(eps T) P xi,        G = P P',  xi ~ N(0, I)                       momentum = 0
+    v <- m v - (eps/2) G grad U + sqrt(eps (1 - m) T) P xi,        w <- w + v                          momentum = m
+
+`lr` is eps, the papers' step size; the gradient is that of `MAP`'s loss, in nats per datum, and N = `num_data` makes it
+grad U. A fixed G has this target as eps -> 0; at a finite eps the law of a quadratic U is known exactly (the discrete
+Lyapunov equation), and tests hold every sampler to it. A preconditioner that still adapts samples something else, so it
+adapts for `burn_in` steps and is then frozen. (Welling, Teh 2011; Chen, Fox, Guestrin 2014.)
+
+Noise comes from the sampler's own stream, which is in its `state_dict`; processes that train one network together need
+equal streams, so give them the same `seed`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from credent.errors import InputError
+from credent.noise import Noise
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]]
+"""What torch's optimisers take: parameters, or groups of them."""
+
+State = dict[Tensor, Any]
+"""An optimiser's memory, a dict for each parameter."""
+
+
+class Preconditioner(ABC):
+    """G = P P' over some parameters; what it has learnt lies in the sampler's state."""
+
+    @abstractmethod
+    def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Learn from this step; not called once frozen."""
+
+    @abstractmethod
+    def drift(self, state: State, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        """G g."""
+
+    @abstractmethod
+    def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
+        """P xi, in the place of xi."""
+
+    @abstractmethod
+    def freeze(self) -> None:
+        """Burn-in is over: nothing is to be learnt any more."""
+
+
+class Identity(Preconditioner):
+    """G = 1."""
+
+    def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Nothing to learn."""
+
+    def drift(self, state: State, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        """The gradient itself."""
+        return grads
+
+    def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
+        """The noise itself."""
+
+    def freeze(self) -> None:
+        """Nothing to freeze."""
+
+
+class Langevin(Optimizer, ABC):
+    """Drift and noise for a preconditioner; samplers only say which."""
+
+    def __init__(
+        self,
+        params: Params,
+        preconditioner: Preconditioner,
+        lr: float,
+        num_data: int,
+        temperature: float,
+        momentum: float,
+        burn_in: int | None,
+        seed: int | None,
+    ) -> None:
+        name = type(self).__name__
+        if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data < 1:
+            raise InputError(
+                f"{name}(num_data={num_data!r}): the number of training examples, the same as the objective's. The"
+                " loss is per datum and the posterior is not, so the noise is right for one N only."
+            )
+        if burn_in is not None and burn_in < 1:
+            raise InputError(
+                f"{name}(burn_in={burn_in}): the preconditioner learns in at least one step; None never freezes it."
+            )
+        self.preconditioner, self.num_data, self.burn_in = preconditioner, num_data, burn_in
+        self.noise, self.steps = Noise(seed), 0
+        super().__init__(params, {"lr": lr, "temperature": temperature, "momentum": momentum})
+        for group in self.param_groups:
+            if not (group["lr"] > 0 and math.isfinite(group["lr"])):
+                raise InputError(f"{name}(lr={group['lr']}): the step size eps is a positive number, such as 1e-5.")
+            if not (group["temperature"] >= 0 and math.isfinite(group["temperature"])):
+                raise InputError(
+                    f"{name}(temperature={group['temperature']}): 1 samples the posterior, 0 adds no noise and"
+                    " optimises; less than that cannot be."
+                )
+            if not 0 <= group["momentum"] < 1:
+                raise InputError(f"{name}(momentum={group['momentum']}): the share of velocity kept, in [0, 1).")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        adapting = self.burn_in is None or self.steps < self.burn_in
+        if not adapting:
+            self.preconditioner.freeze()
+        self.steps += 1
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            if params:
+                self._move(group, params, [p.grad for p in params], adapting)
+        return loss
+
+    def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], adapting: bool) -> None:
+        state, momentum, eps = self.state, group["momentum"], float(group["lr"])
+        if adapting:
+            self.preconditioner.adapt(state, params, grads)
+        moved = params
+        if momentum:
+            moved = [state[p].setdefault("velocity", torch.zeros_like(p)) for p in params]
+            torch._foreach_mul_(moved, momentum)
+        drift = self.preconditioner.drift(state, params, grads)
+        torch._foreach_add_(moved, drift, alpha=-eps / 2 * self.num_data)
+        if group["temperature"]:
+            noise = [self.noise.normal(p) for p in params]
+            self.preconditioner.diffuse(state, params, noise)
+            torch._foreach_add_(moved, noise, alpha=math.sqrt(eps * (1 - momentum) * group["temperature"]))
+        if momentum:
+            torch._foreach_add_(params, moved)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Torch's, with the position in the stream of noise and the number of steps."""
+        return super().state_dict() | {"noise": self.noise.get_extra_state(), "steps": self.steps}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.noise.set_extra_state(state_dict["noise"])
+        self.steps = state_dict["steps"]
+        super().load_state_dict({k: state_dict[k] for k in ("state", "param_groups")})
