@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from credent import metrics
-from credent.data import Data
+from credent.data import Data, batches
 from credent.evaluation import Evaluation
 from credent.families import Posterior
 from credent.objectives import Objective
 from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
-from credent.report import Figure, plots
+from credent.report import Column, Estimate, Figure, Note, Section, Table, plots
+from credent.training.convergence import convergence
 
 V = TypeVar("V")
 _SHOWN = 12
@@ -32,6 +33,30 @@ def figures(
         return [*band, _interval_calibration(evaluation.predictive, y), *training]
     pred = evaluation.predictive
     return [*_trust(pred, y), *_strangers(evaluation), *_hardest(pred, x, y, data), *training]
+
+
+def convergence_section(objective: Objective, data: Data) -> Section:
+    """How far the scales of q are from where the loss wants them, tensor by tensor."""
+    found = convergence(objective, batches(data.train, min(128, len(data.train)), shuffle=True, seed=0))
+    columns = (
+        Column("parameter"),
+        Column("scales"),
+        Column("log sigma / prior's"),
+        Column("pull"),
+        Column("still moving", "%"),
+        Column("converged"),
+    )
+    rows = tuple(
+        (c.name, c.size, c.log_ratio, Estimate(c.pull, c.error), c.moving, "yes" if c.converged else "no")
+        for c in found
+    )
+    share = sum(c.moving * c.size for c in found) / sum(c.size for c in found)
+    note = Note(
+        f"{share:.1%} of all scales are still moving. The pull is sigma^2 over its optimum, less one, with its standard"
+        " error over batches: zero where training is done, positive where a scale is still too wide, negative where it"
+        " is too narrow and wants more steps or a larger rate for the scales."
+    )
+    return Section("Did the scales converge?", (note, Table("By parameter", columns, rows)))
 
 
 def shown(scores: Mapping[str, V]) -> dict[str, V]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from credent import __version__, evaluation
 from credent.cli.common import AsJson, DataDir, Samples, guarded, load_run
 from credent.files import write_atomically
-from credent.pictures import figures, shown
+from credent.pictures import convergence_section, figures, shown
 from credent.recipe import Built
 from credent.report import comparison_page, run_page
 from credent.training.history import read
@@ -76,6 +76,7 @@ def _page(run: Path, built: Built, found: evaluation.Evaluation, samples: int) -
         shown(found.scores),
         drawn,
         settings,
+        more=[] if recipe.method == "map" else [convergence_section(built.objective, built.data)],
         subtitle=f"{recipe.model}, {len(built.data.train):,} training and {len(built.data.test):,} test examples.",
         footer=f"credent {__version__}",
     )

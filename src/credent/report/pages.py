@@ -25,12 +25,13 @@ def run_page(
     figures: Iterable[Figure] = (),
     settings: Mapping[str, Value] | None = None,
     *,
+    more: Iterable[Section] = (),
     subtitle: str = "",
     footer: str = "",
 ) -> Page:
-    """A run's scores as cards, its figures by topic, and its settings; scores named as in `MEASURES` are explained."""
+    """A run's scores as cards, its figures by topic, `more` sections, and its settings; known scores are explained."""
     cards = tuple(measure(name).card(value) for name, value in scores.items())
-    sections = _by_topic(figures)
+    sections = [*_by_topic(figures), *more]
     if settings:
         rows = tuple(settings.items())
         sections.append(Section("Settings", (Table("What was run", (Column("setting"), Column("value")), rows),)))
