@@ -9,7 +9,7 @@ from credent import families, likelihoods, predict, priors
 from credent.errors import BudgetError, InputError
 from credent.families import Draws
 from credent.layout import Layout
-from credent.objectives import VI
+from credent.objectives import VI, VL
 
 N = 10
 
@@ -324,3 +324,189 @@ def test_all_stored_draws_count_against_the_budget():
     net = nn.Linear(1, 1, bias=False)
     with pytest.raises(BudgetError, match="2 draws"):
         predict(net, draws, likelihoods.Gaussian(scale=1.0), torch.zeros(10, 1), samples=None, max_bytes=40)
+
+
+# -- the network's tangent, and its mean ------------------------------------------------------------------------------
+
+
+def curved(*last):
+    torch.manual_seed(2)
+    layers = (nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3 * 4, 5), nn.Tanh(), nn.Linear(5, 2))
+    return nn.Sequential(*layers, *last).double()
+
+
+def images(n=N):
+    return torch.randn(n, 1, 4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+def by_jacobian(net, drawn, x):
+    """f(mu) + J (w - mu) for each draw, with the Jacobian in memory."""
+    mean = {k: p.detach() for k, p in net.named_parameters() if k in drawn}
+    jacobian = torch.func.jacrev(lambda p: torch.func.functional_call(net, p, (x,)))(mean)
+    moved = [
+        sum((jacobian[k] * (drawn[k][i] - mean[k])).flatten(2).sum(2) for k in mean)
+        for i in range(len(next(iter(drawn.values()))))
+    ]
+    return net(x).detach() + torch.stack(moved).detach()
+
+
+def test_the_linearised_network_is_its_tangent():
+    net, x = curved(), images()
+    q = posterior_of(net)
+    drawn = q.sample(4, seed=7)
+    expected = by_jacobian(net, drawn, x)
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=4, seed=7, how="linearised")
+    torch.testing.assert_close(pred.means, expected, rtol=1e-9, atol=1e-11)
+    sampled = predict(net, q, likelihoods.Gaussian(1.0), x, samples=4, seed=7).means
+    assert (sampled - expected).abs().max() > 0.1  # far enough out to tell them apart
+    single = predict(net.float(), posterior_of(net), likelihoods.Gaussian(1.0), x.float(), samples=4, how="linearised")
+    drawn = {k: w.double() for k, w in posterior_of(net).sample(4, seed=0).items()}
+    torch.testing.assert_close(single.means.double(), by_jacobian(net.double(), drawn, x), rtol=1e-5, atol=1e-5)
+
+
+def test_classes_of_the_linearised_network():
+    net, x = curved(), images()
+    q = posterior_of(net)
+    expected = by_jacobian(net, q.sample(4, seed=7), x).softmax(-1)
+    pred = predict(net, q, likelihoods.Categorical(), x, samples=4, seed=7, how="linearised")
+    torch.testing.assert_close(pred.probs, expected.mean(0), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("objective", [VI, VL])
+def test_linearised_prediction_of_a_trained_posterior(objective):
+    net, x = curved(), images()
+    bnn = objective(net, likelihoods.Gaussian(1.0), priors.Gaussian(), num_data=100)
+    pred = bnn.predict(x, 3, seed=8, how="linearised")
+    torch.testing.assert_close(pred.means, by_jacobian(net, bnn.posterior.sample(3, seed=8), x), rtol=1e-9, atol=1e-11)
+
+
+def test_linearised_prediction_on_a_linear_network_is_bayesian_linear_regression():
+    """Mean within 3 standard errors, epistemic standard deviation within 3 of its own."""
+    n, dim, noise = 3000, 4, 0.5
+    g = torch.Generator().manual_seed(4)
+    x = torch.linalg.qr(torch.randn(30, dim, generator=g, dtype=torch.float64)).Q * torch.arange(2, 2 + dim)
+    y = x @ torch.randn(dim, 1, generator=g, dtype=torch.float64) + noise * torch.randn(30, 1, generator=g).double()
+    precision = x.T @ x / noise**2 + torch.eye(dim, dtype=torch.float64)  # diagonal: mean field is exact
+    mean = torch.linalg.solve(precision, x.T @ y / noise**2)
+    net = nn.Linear(dim, 1, bias=False).double()
+    bnn = VL(net, likelihoods.Gaussian(noise), priors.Gaussian(scale=1.0), num_data=30)
+    with torch.no_grad():
+        net.weight.copy_(mean.T)
+        bnn.q.scales.rho.copy_(precision.diag().rsqrt().log())
+    at = torch.randn(6, dim, generator=g, dtype=torch.float64)
+    pred = bnn.predict(at, n)
+    scale = (at @ torch.linalg.inv(precision) * at).sum(1, keepdim=True).sqrt()
+    assert ((pred.mean - at @ mean).abs() < 3 * scale / math.sqrt(n)).all()
+    assert ((pred.epistemic / scale - 1).abs() < 3 / math.sqrt(2 * n)).all()
+    torch.testing.assert_close(pred.aleatoric, torch.full((6, 1), noise, dtype=torch.float64))
+    torch.testing.assert_close(pred.means, bnn.predict(at, n, how="sampled").means)  # a line is its own tangent
+
+
+def test_the_mean_network_is_the_network():
+    net, x = curved(), images()
+    pred = predict(net, posterior_of(net), likelihoods.Gaussian(1.0), x, samples=50, how="mean")
+    assert pred.num_draws == 1
+    assert torch.equal(pred.mean, net(x).detach())
+    draws = Draws([{"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[4.0]])}])
+    line, at = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
+    assert predict(line, draws, likelihoods.Gaussian(1.0), at, how="mean").mean.item() == 2.5
+    assert predict(line, draws, likelihoods.Gaussian(1.0), at, how="linearised").means.flatten().tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("how", ["linearised", "mean"])
+@pytest.mark.parametrize("size", [1, 3, N, 1000])
+def test_chunks_do_not_matter_there_either(how, size):
+    net, x = curved(), images()
+    q = posterior_of(net)
+    options = {"samples": 3, "seed": 5, "how": how}
+    whole = predict(net, q, likelihoods.Gaussian(1.0), x, **options)
+    parts = predict(net, q, likelihoods.Gaussian(1.0), x, **options, batch_size=size)
+    torch.testing.assert_close(parts.means, whole.means, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("how", ["linearised", "mean"])
+def test_statistics_are_the_networks_and_the_network_comes_back(how):
+    net, x = curved(nn.BatchNorm1d(2, dtype=torch.float64), nn.Dropout(0.5)), images()
+    with torch.no_grad():
+        net[6].running_mean.copy_(torch.tensor([1.0, -1.0]))
+        net[6].running_var.fill_(4.0)
+    q, before, own = posterior_of(net), snapshot(net), dict(net.named_parameters())
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=3, seed=6, how=how)
+    assert all(m.training for m in net.modules())
+    assert unchanged(net, before)
+    assert all(p is own[k] for k, p in net.named_parameters())
+    net.eval()
+    expected = by_jacobian(net, q.sample(3, seed=6), x) if how == "linearised" else net(x)[None].detach()
+    torch.testing.assert_close(pred.means, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_statistics_on_request_are_those_of_the_mean_network():
+    """The tangent is taken at the means, so that is where the batches are normalised."""
+    net, x = curved(nn.BatchNorm1d(2, dtype=torch.float64)), images()
+    q = posterior_of(net)
+    inner = net[:6](x).detach()
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=3, seed=6, how="linearised", statistics=[x])
+    with torch.no_grad():
+        net[6].running_mean.copy_(inner.mean(0))
+        net[6].running_var.copy_(inner.var(0))
+    torch.testing.assert_close(pred.means, by_jacobian(net.eval(), q.sample(3, seed=6), x), rtol=1e-9, atol=1e-11)
+
+
+def test_the_tangent_in_random_parameters_alone():
+    net, x = curved(), images()
+    q = families.Gaussian(0.5).bind(Layout(net, random="3.*"))
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=3, seed=5, how="linearised")
+    torch.testing.assert_close(pred.means, by_jacobian(net, q.sample(3, seed=5), x), rtol=1e-9, atol=1e-11)
+
+
+def test_tangents_of_several_inputs():
+    torch.manual_seed(11)
+    net, a, b = Two().double(), data(12), data(13)
+    q = posterior_of(net)
+    expected = predict(net, q, likelihoods.Gaussian(1.0), (a, b), samples=2).means  # linear
+    for x in ((a, b), {"b": b, "a": a}):
+        pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=2, how="linearised", batch_size=3)
+        torch.testing.assert_close(pred.means, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_inference_mode_keeps_the_uncertainty():
+    net, x = curved(), images()
+    bnn = VL(net, likelihoods.Gaussian(1.0), priors.Gaussian(), num_data=100)
+    expected = bnn.predict(x, 4).means
+    with torch.inference_mode():
+        torch.testing.assert_close(bnn.predict(x, 4).means, expected)
+
+
+class Attending(nn.Module):
+    """A network with a layer that torch fuses in evaluation mode, or runs in a library without forward mode."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.up, self.head = nn.Linear(1, 4), nn.Linear(4, 2)
+        if kind == "encoder":
+            self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        elif kind == "attention":
+            self.layer = nn.MultiheadAttention(4, 2, batch_first=True)
+        else:
+            self.layer = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x):
+        h = self.up(x[:, :, None])
+        h = self.layer(h, h, h)[0] if isinstance(self.layer, nn.MultiheadAttention) else self.layer(h)
+        return self.head((h if isinstance(h, torch.Tensor) else h[0])[:, -1])
+
+
+@pytest.mark.parametrize("kind", ["encoder", "attention", "lstm"])
+def test_layers_that_torch_fuses_have_tangents_too(kind):
+    torch.manual_seed(0)
+    net, x = Attending(kind), data(n=4).float()
+    q = posterior_of(net, families.Gaussian(0.05))
+    pred = predict(net, q, likelihoods.Gaussian(1.0), x, samples=2, how="linearised")
+    torch.testing.assert_close(pred.means, by_jacobian(net, q.sample(2, seed=0), x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["linearized", "nonsense", None])
+def test_an_unknown_way_is_named(how):
+    net = network()
+    with pytest.raises(InputError, match=r"'sampled', 'linearised' or 'mean'"):
+        predict(net, posterior_of(net), likelihoods.Categorical(), data(), how=how)

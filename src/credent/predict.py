@@ -22,12 +22,13 @@ and the result does not depend on the chunks. The network is in evaluation mode 
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from credent.errors import BudgetError, InputError
 from credent.families.posterior import Posterior
@@ -96,7 +97,31 @@ def predict(
 
 def _tangent(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
     """f(x; mu) + J(x) (w - mu) in one pass that carries values and directional derivatives together."""
-    with forward_ad.dual_level(), warnings.catch_warnings():
+    try:
+        return _dual(network, mean, params, x)
+    except NotImplementedError:  # fused kernels of LSTMs and attention have no forward mode; their plain ones do
+        try:
+            with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), _slow_attention():
+                return _dual(network, mean, params, x)
+        except NotImplementedError as error:
+            raise InputError(
+                f"the network has an operation without a forward-mode derivative ({error}), so it cannot be linearised:"
+                " predict(..., how='sampled') or how='mean'."
+            ) from error
+
+
+@contextmanager
+def _slow_attention() -> Iterator[None]:
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+def _dual(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
+    with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch scripts its own derivatives at their first use
         duals = {k: forward_ad.make_dual(mean[k], params[k] - mean[k]) for k in mean}  # type: ignore[no-untyped-call]
         outputs = forward_ad.unpack_dual(network(duals, x))  # type: ignore[no-untyped-call]

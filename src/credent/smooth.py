@@ -39,7 +39,10 @@ _SMOOTH_CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "hardsigmoid": torch.sigmoid,
     "hardswish": functional.silu,
 }
-_OTHER_KINKS = {"threshold", "threshold_", "hardshrink", "softshrink", "abs", "clamp", "clip", "clamp_min", "clamp_max"}
+_OTHER_KINKS = {
+    *("threshold", "threshold_", "_threshold", "hardshrink", "softshrink", "abs", "abs_", "absolute", "absolute_"),
+    *("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_", "maximum", "minimum"),
+}
 _DROPOUT = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 
 
@@ -51,9 +54,9 @@ def smooth(net: nn.Module) -> nn.Module:
     """
     copied = copy.deepcopy(net)
     for parent in list(copied.modules()):
-        for name, child in parent.named_children():
-            if type(child) in _SMOOTH_MODULES:
-                setattr(parent, name, _SMOOTH_MODULES[type(child)]())
+        for name, child in list(parent._modules.items()):  # named_children would pass over one that stands here twice
+            if child is not None and type(child) in _SMOOTH_MODULES:
+                parent._modules[name] = _SMOOTH_MODULES[type(child)]()
     if type(copied) in _SMOOTH_MODULES:
         return _SMOOTH_MODULES[type(copied)]()
     calls = _Calls()
@@ -79,10 +82,12 @@ class _Calls:
 
 class _Replacing(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        replacement = _SMOOTH_CALLS.get(getattr(func, "__name__", ""))
-        if replacement is not None:
-            return replacement(args[0] if args else kwargs["input"])
-        return func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        replacement = _SMOOTH_CALLS.get(name)
+        if replacement is None:
+            return func(*args, **(kwargs or {}))
+        x = args[0] if args else (kwargs or {})["input"]
+        return x.copy_(replacement(x.clone())) if name.endswith("_") else replacement(x)
 
 
 class Watch(TorchFunctionMode):
@@ -115,6 +120,11 @@ def watched(network: Network) -> Iterator[Watch]:
     watch = Watch()
     hooks = []
     for name, module in network.module.named_modules():
+        hidden = f"{type(module).__name__} at {name}" if name else type(module).__name__
+        if isinstance(module, nn.RNN) and module.nonlinearity == "relu":
+            watch.kinks.append(hidden)
+        if isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.training and module.dropout > 0:
+            watch.dropout.append(hidden)  # inside their kernels, where no call is seen
         if any(True for _ in module.children()):
             continue  # a call in a container's own forward is a function's, and named as such
         label = f"{type(module).__name__} at {name}" if name else type(module).__name__
@@ -150,5 +160,5 @@ def _differentiable(args: Any, kwargs: Any) -> bool:
 
 def _active(args: Any, kwargs: Any) -> bool:
     p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-    training = kwargs.get("training", args[2] if len(args) > 2 else True)
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
     return bool(training) and p > 0

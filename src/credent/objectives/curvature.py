@@ -82,11 +82,10 @@ def finite_difference(
         back, *by_noise = _grad(score, [leaf, *noise], change)
         after = _grad(moved, [*shifted, *rest], score.detach().add(back, alpha=step))
     with torch.no_grad():
-        torch._foreach_sub_(after, before)
-        torch._foreach_div_(after, step)
+        products = torch._foreach_div(torch._foreach_sub(after, before), step)  # gradients may share their memory
         by_rho = g.mul_(v)
         value = by_rho.sum() / 2
-    given: Tensor = _Given.apply(value, [by_rho, *after, *by_noise], rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
+    given: Tensor = _Given.apply(value, [by_rho, *products, *by_noise], rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
     return given
 
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from credent import likelihoods, priors
 from credent.errors import InputError
@@ -39,9 +40,8 @@ Curvature = Literal["finite_difference", "exact", "hessian"]
 Labels = Literal["model", "empirical"]
 
 _HESSIAN_LIMIT = 5_000  # parameters, at one backward pass for each
-_MATERIAL = (
-    0.02  # a gap of mean probabilities, or of means in units of the predictive deviation, that people would mind
-)
+_MATERIAL = 0.02  # a gap of mean probabilities, or of means in predictive deviations, that people would mind
+_BEYOND_NOISE = 4.0  # squared gap in units of the squared noise of the draws' mean
 
 
 class VL(Objective):
@@ -99,6 +99,7 @@ class VL(Objective):
         self.fraction = fraction
         self.labels: Labels = labels
         self.noise = Noise()
+        self._fewest = 2 if any(isinstance(m, _BatchNorm) for m in net.modules()) else 1  # it needs two to compare
         self._checked = False
 
     @property
@@ -111,7 +112,7 @@ class VL(Objective):
         rows = self._rows(y)
         with self._first_forward(), torch.enable_grad():
             outputs = self.network.mean(x)
-        nll = mean_nll(self.likelihood, outputs, y)
+            nll = mean_nll(self.likelihood, outputs, y)
         with self.q.cached(), torch.autocast(y.device.type, enabled=False):
             rise = self._rise(x, y, rows, outputs, nll)
             return nll + rise, self.penalty(self.q), outputs
@@ -140,7 +141,8 @@ class VL(Objective):
         if self.curvature == "finite_difference":
             return self._by_finite_difference(x, y, rows, None)
         if self.curvature == "exact":
-            return self._by_double_backward(x, y, rows, outputs if isinstance(rows, slice) else None)
+            shared = isinstance(rows, slice) and outputs.dtype == self.layout.first().dtype  # autocast's are coarser
+            return self._by_double_backward(x, y, rows, outputs if shared else None)
         with torch.enable_grad():
             rise, diagonal = curvatures.hessian(self.layout, self.q.scales.sigma(), nll)
         self._warn_of_wrong_curvature(diagonal)
@@ -170,8 +172,8 @@ class VL(Objective):
 
     def _rows(self, y: Tensor) -> Tensor | slice:
         """Which rows of the batch the curvature is estimated on."""
-        size = max(1, round(self.fraction * len(y)))
-        if self.curvature == "hessian" or size == len(y):
+        size = max(self._fewest, round(self.fraction * len(y)))
+        if self.curvature == "hessian" or size >= len(y):
             return slice(None)
         return torch.randperm(len(y), generator=self.noise.generator(y.device), device=y.device)[:size]
 
@@ -194,7 +196,7 @@ class VL(Objective):
                 f"VL(curvature={self.curvature!r}) and {_listed(watch.dropout)}: the curvature would be that of one"
                 " random mask. Take curvature='finite_difference', which holds the masks fixed, or set p=0."
             )
-        self._checked = True
+        self._checked = self.training  # dropout shows itself in training only
 
     def _warn_of_wrong_curvature(self, diagonal: Tensor) -> None:
         """Where the log-likelihood curves up by more than the prior curves down, the scale grows without bound."""
@@ -227,9 +229,10 @@ class VL(Objective):
 
 def _warn_of_disagreement(drawn: Predictive, mean: Predictive) -> None:
     gap = (drawn.mean - mean.mean).abs()
-    noise = drawn.epistemic if isinstance(drawn, GaussianPredictive) else drawn.stddev
+    spread = drawn.epistemic if isinstance(drawn, GaussianPredictive) else drawn.stddev
     unit = drawn.stddev if isinstance(drawn, GaussianPredictive) else torch.ones_like(gap)
-    if (gap / unit).mean() > _MATERIAL and gap.mean() > 3 * noise.mean() / math.sqrt(_num_draws(drawn)):
+    noise = spread.square() / _num_draws(drawn)
+    if (gap / unit).mean() > _MATERIAL and gap.square().mean() > _BEYOND_NOISE * noise.mean():
         warnings.warn(
             f"drawn weights and the mean network disagree: their predictions differ by {float(gap.mean()):.2g} on"
             " average, more than the draws' noise. The scales reach beyond the region where VL's quadratic holds:"

@@ -11,7 +11,7 @@ SIZES = {
 SEEDS = {Scale.SMOKE: (0,), Scale.CPU: (0, 1, 2), Scale.PAPER: (0, 1, 2)}
 BETAS = {
     Scale.SMOKE: (0.1, 1.0),
-    Scale.CPU: (0.001, 0.01, 0.1, 1.0),
+    Scale.CPU: (0.001, 0.01, 0.1),
     Scale.PAPER: (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
 }
 NAMES = {

@@ -1,0 +1,609 @@
+import copy
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import credent as cr
+from credent import MAP, VL, likelihoods, priors
+from credent.data import batches
+from credent.errors import InputError
+from credent.layout import Layout
+from credent.network import Network
+from credent.objectives import Annealed, curvature
+
+N = 32
+WAYS = ["exact", "finite_difference", "hessian"]
+FISHER = ["exact", "finite_difference"]
+
+
+def data(n=N, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, dtype=torch.float64, generator=g)
+    return x, (x @ torch.randn(3, 3, dtype=torch.float64, generator=g)).argmax(-1)
+
+
+def network(*middle, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 6), *middle, nn.Softplus(), nn.Linear(6, 3)).double()
+
+
+def vl(net=None, likelihood=None, **options):
+    options = {"num_data": N, **options}
+    return VL(net or network(), likelihood or likelihoods.Categorical(), **options)
+
+
+def grads(objective):
+    return {k: p.grad for k, p in objective.named_parameters() if p.grad is not None}
+
+
+# -- the loss ---------------------------------------------------------------------------------------------------------
+
+
+def test_scales_begin_three_below_the_priors():
+    for prior, spread in ((priors.Gaussian(scale=0.7), 0.7), (priors.Laplace(scale=0.7), 0.7 * math.sqrt(2))):
+        found = vl(prior=prior).posterior.stddev()
+        assert all(torch.allclose(s, torch.tensor(spread * math.exp(-3)).double()) for s in found.values())
+    found = vl().posterior.stddev()  # 1/sqrt(fan_in) for weights, 1 for biases
+    assert found["2.weight"][0, 0].item() == pytest.approx(math.exp(-3) / math.sqrt(6))
+    assert found["2.bias"][0].item() == pytest.approx(math.exp(-3))
+
+
+def test_without_spread_it_is_map():
+    x, y = data()
+    bnn, point = vl(beta=0.0), MAP(network(), likelihoods.Categorical(), num_data=N, beta=0.0)
+    with torch.no_grad():
+        bnn.q.scales.rho.fill_(-40.0)
+    for objective in (bnn, point):
+        objective(x, y).backward()
+    assert bnn(x, y).item() == pytest.approx(point(x, y).item(), rel=1e-14)
+    for k, g in grads(point).items():
+        torch.testing.assert_close(grads(bnn)[k], g, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_parts_add_up(way):
+    x, y = data()
+    bnn = vl(curvature=way, beta=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss = bnn(x, y)
+    last = bnn.last
+    assert loss.item() == pytest.approx((last.nll + 0.3 / N * last.penalty).item(), rel=1e-14)
+    assert torch.equal(last.outputs, bnn.net(x))
+    assert not any(t.requires_grad for t in (last.nll, last.penalty, last.outputs))
+
+
+def test_beta_may_change():
+    bnn, (x, y) = vl(beta=Annealed(batches=2)), data()
+    assert [bnn(x, y) is not None and bnn.last.beta for _ in range(3)] == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_gradients_the_value_is_the_same(way):
+    x, y = data()
+    bnn = vl(curvature=way, beta=300.0)
+    state = copy.deepcopy(bnn.state_dict())
+    value = bnn(x, y)
+    bnn.load_state_dict(state)
+    with torch.no_grad():
+        alone = bnn(x, y)
+    assert value.item() == alone.item()
+    assert value.requires_grad
+    assert not alone.requires_grad
+
+
+@pytest.mark.parametrize("way", FISHER)
+def test_the_curvature_rises_above_the_mean_networks_loss(way):
+    x, y = data()
+    bnn = vl(curvature=way, beta=0.0)
+    assert bnn(x, y) > likelihoods.Categorical().log_prob(bnn.net(x), y).mean().neg()
+
+
+def test_the_same_stream_gives_the_same_loss_and_another_does_not():
+    x, y = data()
+    a, b = (vl() for _ in range(2))
+    assert a(x, y).item() == b(x, y).item()  # both seeded by torch's generator after the same network
+    assert a(x, y).item() != a(x, y).item()
+
+
+# -- the network's own state ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fraction", [0.25, 1.0])
+@pytest.mark.parametrize("way", WAYS)
+def test_running_statistics_follow_the_batch_once(way, fraction):
+    x, y = data()
+    net = network(nn.BatchNorm1d(6))
+    plain = copy.deepcopy(net)
+    bnn = vl(net, curvature=way, fraction=fraction, beta=300.0)
+    for _ in range(3):
+        bnn(x, y).backward()
+        plain(x)
+    assert net[1].num_batches_tracked == 3
+    assert torch.equal(net[1].running_mean, plain[1].running_mean)
+    assert torch.equal(net[1].running_var, plain[1].running_var)
+    if way != "hessian":
+        before = copy.deepcopy(net.state_dict())
+        bnn.curvature_error(x, y)
+        assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+
+
+@pytest.mark.parametrize("size", [2, 9, 11])
+@pytest.mark.parametrize("way", FISHER)
+def test_batchnorm_takes_the_small_last_batch_of_an_epoch(way, size):
+    """An eighth of it would be one row, and one row has no variance."""
+    x, y = data(size)
+    bnn = vl(network(nn.BatchNorm1d(6)), curvature=way)
+    assert torch.isfinite(bnn(x, y))
+
+
+def test_batchnorm_of_the_whole_batch_is_that_of_the_batch():
+    """The finite difference normalises by the statistics of the rows, as the double backward does."""
+    x, y = data()
+    assert vl(network(nn.BatchNorm1d(6))).curvature_error(x, y) < 1e-4
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout(0.5), nn.AlphaDropout(0.3)], ids=str)
+def test_both_passes_have_the_same_dropout_masks(kind):
+    """The gradient is that of the network with these masks, which a second generator finds from the same state."""
+    x, y = data()
+    bnn = vl(network(kind), fraction=1.0)
+    bnn.noise.seed(0)
+    torch.manual_seed(7)
+    with bnn.q.cached():
+        bnn._by_finite_difference(x, y, slice(None), None).backward()
+    after = torch.get_rng_state()
+    hidden = network()[0](x)
+    torch.manual_seed(7)
+    masked = kind(hidden)
+    assert torch.equal(torch.get_rng_state(), after)  # the generator went on by one forward's masks
+
+    class Masked(nn.Module):
+        def forward(self, h):
+            return masked.detach() - hidden.detach() * slope + h * slope  # linear in h, with the masks' slope
+
+    torch.manual_seed(7)
+    leaf = hidden.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(kind(leaf).sum(), leaf)
+    same = vl(network(Masked()), curvature="exact", fraction=1.0)
+    same.noise.seed(0)
+    with same.q.cached():
+        same._by_double_backward(x, y, slice(None), None).backward()
+    for k, g in grads(same).items():
+        torch.testing.assert_close(grads(bnn)[k], g, rtol=1e-5, atol=1e-6)
+
+
+def test_training_masks_go_on():
+    """Each step sees masks of its own."""
+    x, y = data()
+    bnn, seen = vl(network(nn.Dropout(0.5))), []
+    bnn.net[1].register_forward_hook(lambda _, i, o: seen.append(o.detach() == 0))
+    for _ in range(3):
+        bnn(x, y)
+    assert len(seen) == 9  # the batch, and the curvature's two passes
+    for first, before, moved in zip(seen[::3], seen[1::3], seen[2::3], strict=True):
+        assert torch.equal(before, moved)
+        assert first.shape[0] == N > before.shape[0]
+    assert not torch.equal(seen[0], seen[3])
+    assert not torch.equal(seen[1], seen[4])
+
+
+def test_an_exception_leaves_the_network_as_it_was():
+    class Fragile(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == 3:
+                raise ZeroDivisionError
+            return x
+
+    x, y = data()
+    net = network(nn.BatchNorm1d(6), Fragile())
+    own = dict(net.named_parameters())
+    bnn = vl(net)
+    with pytest.raises(ZeroDivisionError):
+        bnn(x, y)
+    assert all(p is own[k] for k, p in net.named_parameters())
+    assert net[1].running_mean is not None
+    assert net[1].num_batches_tracked == 1
+
+
+# -- the Hessian ------------------------------------------------------------------------------------------------------
+
+
+def residuals(size):
+    """A regression far from its targets: the residual times the network's own curvature outweighs the Fisher."""
+    x, _ = data()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Softplus(), nn.Linear(4, 1)).double()
+    return net, x, net(x).detach() + size
+
+
+def test_the_hessians_pathology_is_announced():
+    net, x, y = residuals(50.0)
+    bnn = vl(net, likelihoods.Gaussian(0.5), curvature="hessian")
+    with pytest.warns(UserWarning, match=r"(\d+) of 21 weights.*H > beta/s\^2.*grow without bound.*Fisher") as caught:
+        bnn(x, y)
+    _, diagonal = curvature.hessian(bnn.layout, bnn.q.scales.sigma(), -bnn.likelihood.log_prob(net(x), y).mean())
+    by_name = bnn.layout.unflatten(diagonal)
+    wrong = {k: int((N * h < -1 / bnn.penalty.stddev()[k] ** 2).sum()) for k, h in by_name.items()}
+    assert str(caught[0].message).split(": ")[1].startswith(f"{sum(wrong.values())} of 21")
+    assert repr(max(wrong, key=wrong.get)) in str(caught[0].message)
+    assert 0 < sum(wrong.values()) < 21
+
+
+def test_it_is_silent_where_all_is_well():
+    net, x, y = residuals(0.0)
+    vl(net, likelihoods.Gaussian(0.5), curvature="hessian")(x, y)
+
+
+def test_a_stronger_prior_holds_it():
+    """The threshold is beta / s^2."""
+    net, x, y = residuals(50.0)
+    vl(net, likelihoods.Gaussian(0.5), prior=priors.Gaussian(scale=1e-3), curvature="hessian")(x, y)
+    vl(net, likelihoods.Gaussian(0.5), curvature="hessian", beta=1e7)(x, y)
+
+
+def test_where_it_is_announced_the_scale_does_grow_without_bound():
+    net, x, y = residuals(50.0)
+    bnn = vl(net, likelihoods.Gaussian(0.5), curvature="hessian")
+    with pytest.warns(UserWarning, match="without bound"):
+        bnn(x, y).backward()
+    wrong = bnn.q.scales.rho.grad < 0
+    with torch.no_grad():
+        bnn.q.scales.rho[wrong] += 5
+    _, diagonal = curvature.hessian(bnn.layout, bnn.q.scales.sigma(), -bnn.likelihood.log_prob(net(x), y).mean())
+    flat = bnn.layout.flatten({k: torch.full(s, bnn.penalty.stddev()[k] ** -2) for k, s in bnn.layout.shapes.items()})
+    broken = N * diagonal < -flat
+    with pytest.warns(UserWarning, match="without bound"):
+        (again,) = torch.autograd.grad(bnn(x, y), bnn.q.scales.rho)
+    assert broken.any()
+    assert (again[broken] < 0).all()  # still downhill, far above the prior
+
+
+def test_the_hessian_is_for_small_networks():
+    with pytest.raises(InputError, match=r"5,050 parameters.*at most 5,000.*finite_difference"):
+        vl(nn.Linear(100, 50), curvature="hessian")
+
+
+# -- how good the finite difference is --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "bound"),
+    [
+        (likelihoods.Categorical(), 3, 0.01),
+        (likelihoods.Gaussian(0.5), 3, 0.06),  # its curvature is all in the network's own bend, which is slight
+        (likelihoods.Gaussian("heteroscedastic"), 6, 0.02),
+    ],
+    ids=["categorical", "known", "heteroscedastic"],
+)
+def test_the_finite_differences_error_is_small(likelihood, outputs, bound):
+    """In float32 round-off leaves per cents at most; in float64 next to nothing."""
+    x, y = data()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 16), nn.Softplus(), nn.Linear(16, outputs))
+    for dtype, limit in ((torch.float32, bound), (torch.float64, 1e-4)):
+        targets = y if isinstance(likelihood, likelihoods.Categorical) else torch.randn(N, 3).to(dtype)
+        bnn = vl(net.to(dtype), likelihood)
+        assert 0 < bnn.curvature_error(x.to(dtype), targets) < limit
+        assert all(p.grad is None for p in bnn.parameters())
+
+
+def test_the_error_that_is_reported_is_the_error():
+    """A step that is far too long shows."""
+    x, y = data()
+    bnn = vl()
+    small = bnn.curvature_error(x, y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(curvature._STEP, torch.float64, 1.0)
+        bnn.noise.seed(0)
+        error = bnn.curvature_error(x, y)
+        ways = []
+        for way in (bnn._by_finite_difference, bnn._by_double_backward):
+            bnn.noise.seed(0)
+            g = torch.autograd.grad(way(x, y, slice(None), None), list(bnn.net.parameters()))
+            ways.append(torch.cat([t.flatten() for t in g]))
+    assert error > 1000 * small
+    assert error == pytest.approx(((ways[0] - ways[1]).norm() / ways[1].norm()).item(), rel=1e-9)
+
+
+def test_relu_has_a_finite_difference():
+    x, y = data()
+    net = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+    bnn = vl(net)
+    bnn(x, y).backward()
+    assert all(torch.isfinite(g).all() for g in grads(bnn).values())
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", FISHER)
+def test_a_loop_written_by_hand(way):
+    x, y = (t.float() if t.is_floating_point() else t for t in data())
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.Softplus(), nn.Linear(8, 3))
+    bnn = vl(net, curvature=way)
+    groups = {g["name"]: g for g in bnn.param_groups(lr=1e-2, scale_lr=3e-2)}
+    assert set(groups) == {"means", "scales"}
+    assert groups["scales"]["params"] == [bnn.q.scales.rho]
+    assert (groups["means"]["lr"], groups["scales"]["lr"]) == (1e-2, 3e-2)
+    optimiser, losses = torch.optim.Adam(list(groups.values())), []
+    for _ in range(150):
+        loss = bnn(x, y)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(loss.item())
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+    assert bnn.predict(x).log_prob(y).mean() > -1.0  # log 3 is what an untrained one says
+
+
+@pytest.mark.parametrize("way", FISHER)
+def test_stopped_and_resumed_it_is_the_same_run(way, tmp_path):
+    x, y = (t.float() if t.is_floating_point() else t for t in data())
+
+    def run(directory, epochs):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Softplus(), nn.Linear(6, 3))
+        bnn = vl(net, curvature=way, fraction=0.5)
+        optimiser = torch.optim.Adam(bnn.param_groups(lr=1e-2))
+        loader = batches(TensorDataset(x, y), 8, shuffle=True, seed=1)
+        options = {"epochs": epochs, "run_dir": directory, "resume": True, "seed": 3, "progress": False}
+        cr.fit(bnn, optimiser, loader, **options)
+        return bnn.state_dict()
+
+    whole = run(tmp_path / "whole", 2)
+    run(tmp_path / "parts", 1)
+    parts = run(tmp_path / "parts", 2)
+    for k, v in whole.items():
+        if isinstance(v, torch.Tensor):
+            assert torch.equal(v, parts[k]), k
+    assert torch.equal(whole["noise._extra_state"]["state"], parts["noise._extra_state"]["state"])
+
+
+def test_its_state_travels_noise_included():
+    x, _ = data()
+    likelihood = likelihoods.Gaussian("learnt", outputs=3).double()
+    targets = torch.randn(N, 3, dtype=torch.float64)
+    one = vl(likelihood=likelihood)
+    one(x, targets)
+    torch.manual_seed(99)
+    other = vl(network(seed=5), likelihoods.Gaussian("learnt", outputs=3, initial=0.1).double())
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    for _ in range(2):
+        for bnn in (one, other):
+            bnn.zero_grad()
+            bnn(x, targets).backward()
+        assert one.last.loss.item() == other.last.loss.item()
+        for k, g in grads(one).items():
+            assert torch.equal(g, grads(other)[k])
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, a, b):
+        return torch.tanh(self.left(a)) + self.right(b)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_inputs_of_several_tensors(way, fraction):
+    (a, y), (b, _) = data(), data(seed=1)
+    losses = []
+    for x in ((a, b), [a, b], {"a": a, "b": b}, {"b": b, "a": a}):
+        torch.manual_seed(0)
+        bnn = vl(Pair().double(), curvature=way, fraction=fraction, beta=300.0)
+        losses.append(bnn(x, y).item())
+    assert len(set(losses)) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_the_last_layer_random(way):
+    x, y = data()
+    bnn = vl(curvature=way, random="2.*", beta=300.0)
+    assert bnn.layout.names == ("2.weight", "2.bias")
+    assert set(bnn.posterior.stddev()) == {"2.weight", "2.bias"}
+    bnn(x, y).backward()
+    assert all(p.grad.abs().max() > 0 for p in bnn.parameters())
+    assert {g["name"] for g in bnn.param_groups(lr=1.0)} == {"means", "scales", "rest"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_frozen_parameters_stay(way):
+    x, y = data()
+    net = network()
+    net[0].requires_grad_(False)
+    bnn = vl(net, curvature=way, beta=300.0)
+    bnn(x, y).backward()
+    assert bnn.layout.names == ("2.weight", "2.bias")
+    assert net[0].weight.grad is None
+    assert net[2].weight.grad.abs().max() > 0
+
+
+def test_a_network_that_is_all_frozen():
+    with pytest.raises(InputError, match="no trainable parameter"):
+        vl(network().requires_grad_(False))
+
+
+def test_a_smaller_part_takes_less():
+    """The rows that pass through the network beside the batch."""
+    x, y = data()
+    for fraction, rows in ((1 / 8, 4), (1 / 4, 8), (1.0, 32), (1e-6, 1)):
+        bnn, seen = vl(fraction=fraction), []
+        bnn.net.register_forward_hook(lambda _, i, o, seen=seen: seen.append(len(o)))
+        bnn(x, y)
+        assert seen == [32, rows, rows]
+
+
+def test_the_exact_way_shares_the_batchs_forward():
+    x, y = data()
+    for fraction, expected in ((1.0, [32]), (0.25, [32, 8])):
+        bnn, seen = vl(curvature="exact", fraction=fraction), []
+        bnn.net.register_forward_hook(lambda _, i, o, seen=seen: seen.append(len(o)))
+        bnn(x, y)
+        assert seen == expected
+
+
+@pytest.mark.parametrize("way", FISHER)
+def test_mixed_precision_leaves_the_curvature_in_full(way):
+    """bfloat16 has three digits; the gradient of the curvature keeps more than that."""
+    x, y = (t.float() if t.is_floating_point() else t for t in data())
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.Softplus(), nn.Linear(8, 3))
+    found = []
+    for enabled in (False, True):
+        bnn = vl(copy.deepcopy(net), curvature=way, fraction=1.0, beta=0.0)
+        bnn.noise.seed(0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss = bnn(x, y)
+        assert loss.dtype == torch.float32
+        loss.backward()
+        found.append(bnn.q.scales.rho.grad)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-9)
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+class Heavy(priors.ScaleMixture):
+    """A prior that has no variance."""
+
+    @property
+    def standard_deviation(self):
+        return math.inf
+
+
+class Unknown(priors.Gaussian):
+    """A prior that does not say what its variance is."""
+
+    def bind(self, layout):
+        bound = super().bind(layout)
+        bound.stddev = lambda: None
+        return bound
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beta": -0.1}, "not negative"),
+        ({"beta": math.nan}, "not negative"),
+        ({"fraction": 0.0}, "above 0 and up to 1"),
+        ({"fraction": 1.5}, "above 0 and up to 1"),
+        ({"fraction": math.nan}, "above 0 and up to 1"),
+        ({"curvature": "fisher"}, "'fisher'.*'finite_difference', 'exact' or 'hessian'"),
+        ({"labels": "observed"}, "'observed'.*'model' draws them"),
+        ({"prior": priors.ScaleMixture()}, r"closed form.*ScaleMixture.*priors\.Gaussian or priors\.Laplace.*VI"),
+        ({"prior": Heavy()}, r"E\[w\^2\].*no variance.*priors\.Gaussian"),
+        ({"prior": Unknown()}, r"E\[w\^2\].*no variance.*priors\.Gaussian"),
+        ({"num_data": 0}, "number of training examples"),
+        ({"random": "3.*"}, "matches no parameter"),
+    ],
+    ids=lambda v: str(v)[:40],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        vl(**options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_too_coarse_a_type(dtype):
+    with pytest.raises(InputError, match=rf"{dtype} is too coarse.*net\.float\(\).*autocast"):
+        vl(network().to(dtype))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_targets_of_the_wrong_shape(way):
+    x, y = data()
+    for likelihood, wrong in (
+        (likelihoods.Categorical(), y[:, None]),
+        (likelihoods.Categorical(), y[:-1]),
+        (likelihoods.Gaussian(1.0), torch.zeros(N, dtype=torch.float64)),
+        (likelihoods.Categorical(), y[:0]),
+    ):
+        with pytest.raises(InputError):
+            vl(likelihood=likelihood, curvature=way)(x, wrong)
+
+
+# -- prediction -------------------------------------------------------------------------------------------------------
+
+
+def test_it_predicts_linearised_unless_told_otherwise():
+    x, _ = data()
+    bnn = vl()
+    assert torch.equal(bnn.predict(x, 5).probs, bnn.predict(x, 5, how="linearised").probs)
+    assert not torch.equal(bnn.predict(x, 5).probs, bnn.predict(x, 5, how="sampled").probs)
+    torch.testing.assert_close(bnn.predict(x, how="mean").probs, bnn.net(x).softmax(-1).detach())
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs"),
+    [(likelihoods.Categorical(), 3), (likelihoods.Bernoulli(), 2), (likelihoods.Gaussian(0.1), 2)],
+    ids=str,
+)
+def test_draws_that_leave_the_quadratic_are_announced(likelihood, outputs):
+    x, _ = data()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 6), nn.Softplus(), nn.Linear(6, outputs)).double()
+    bnn = vl(net, likelihood, random="0.*")
+    with torch.no_grad():
+        net[2].weight.mul_(4)
+        if isinstance(likelihood, likelihoods.Gaussian):
+            net[2].weight.abs_()  # all hidden units push the same way
+        bnn.q.scales.rho.fill_(-8.0)
+    bnn.predict(x, 512, how="sampled")  # a warning would be an error
+    with torch.no_grad():
+        bnn.q.scales.rho.fill_(1.5)
+    with pytest.warns(UserWarning, match=r"disagree.*more than the draws' noise.*how='mean'"):
+        bnn.predict(x, 512, how="sampled")
+    bnn.predict(x, 64)
+    bnn.predict(x, how="mean")
+
+
+def test_noise_alone_is_not_announced():
+    """A linear network has no other region: few draws differ from the mean by their noise only."""
+    x, _ = data()
+    torch.manual_seed(0)
+    bnn = vl(nn.Linear(3, 2).double(), likelihoods.Gaussian(0.1))
+    with torch.no_grad():
+        bnn.q.scales.rho.fill_(0.0)
+    for seed in range(10):
+        bnn.predict(x, 8, how="sampled", seed=seed)
+
+
+def test_no_warning_about_statistics_that_are_not_used():
+    """The linearised network and the mean network normalise by the network's own statistics."""
+    x, _ = data()
+    bnn = vl(network(nn.BatchNorm1d(6)))
+    for how in ("linearised", "mean"):
+        bnn.predict(x, 4, how=how)
+
+
+def test_a_layout_and_a_network_of_ones_own():
+    """The functions beneath take a network that no objective holds."""
+    x, _ = data()
+    net = network()
+    layout = Layout(net)
+    rho = torch.full((layout.num_params,), -1.0, dtype=torch.float64, requires_grad=True)
+    values = []
+    for _ in range(2):
+        g = torch.Generator().manual_seed(0)
+        likelihood = likelihoods.Categorical()
+        values.append(
+            (
+                curvature.exact(layout, rho.exp(), likelihood, net(x), None, g),
+                curvature.finite_difference(
+                    Network(net), layout, rho, rho.exp().detach(), likelihood, x, None, g.manual_seed(0)
+                ),
+            )
+        )
+    assert values[0][0].item() == pytest.approx(values[0][1].item(), rel=1e-12) == values[1][0].item()
