@@ -2,6 +2,9 @@ import csv
 import io
 import json
 import math
+import os
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,8 +12,12 @@ import torch
 from typer.testing import CliRunner
 
 import credent as cr
+from credent.cells import Cell
 from credent.cli import app
+from credent.papers import Experiment, Scale, by_seed, lower
 from credent.recipe import Recipe
+from credent.report import Column, Section
+from credent.report import Table as ReportTable
 
 FEW = {"epochs": 1, "lr": 1e-3, "scale_lr": 1e-3, "beta": 1, "weight_samples": 1}
 FAST = ["--data", "digits", "--model", "mlp", "--epochs", "2", "--seed", "0"]
@@ -123,7 +130,87 @@ def test_demo_ends_with_a_page(tmp_path, monkeypatch):
     assert set(said["scores"]) == {"MAP", "VI"}
 
 
-@pytest.mark.parametrize("command", [[], ["fit"], ["evaluate"], ["predict"], ["list"], ["demo"], ["data", "download"]])
+@dataclass(frozen=True)
+class Coin(Cell):
+    seed: int
+
+    def run(self):
+        if self.seed > 1:
+            raise ArithmeticError("it stood on its edge")
+        return {"heads": 0.4 + 0.01 * self.seed, "data": os.environ.get("CREDENT_DATA")}
+
+
+class Coins(Experiment):
+    title, about = "Coins", "They come up tails."
+    takes: ClassVar = {Scale.SMOKE: "no time"}
+
+    def __init__(self, name, seeds):
+        self.name, self._seeds = name, seeds
+
+    def setting(self, scale):
+        return "As in the paper."
+
+    def cells(self, scale):
+        return [Coin(seed) for seed in range(self._seeds)]
+
+    def sections(self, scale, results):
+        rows = tuple((each["data"], each["heads"]) for each in results.values() if each)
+        return (Section("Coins", (ReportTable("Heads", (Column("data"), Column("share")), rows),)),)
+
+    def verdicts(self, scale, results):
+        return (lower("below a half", by_seed(results, "heads"), {0: 0.5, 1: 0.5}),)
+
+
+@pytest.fixture
+def coins(monkeypatch):
+    known = {each.name: each for each in (Coins("coin/table1", 2), Coins("coin/figure1", 3))}
+    monkeypatch.setattr("credent.papers.EXPERIMENTS", known)
+    monkeypatch.setenv("CREDENT_DATA", "elsewhere")  # what --data-dir sets goes with the test
+
+
+@pytest.mark.usefixtures("coins")
+def test_reproduce_one(tmp_path):
+    common = ["reproduce", "coin/table1", "--out", tmp_path, "--jobs", "1"]
+    said = reply(*common, "--scale", "cpu", "--data-dir", tmp_path, "--json")
+    (one,) = said["experiments"]
+    assert said["page"] == one["page"] == str(tmp_path / "coin" / "cpu" / "table1.html")
+    assert one["verdicts"][0]["outcome"] == "replicated"
+    assert one["tables"][0]["rows"][0] == [str(tmp_path), 0.4]
+    smoke = run(*common)
+    assert smoke.exit_code == 0
+    assert "numbers mean nothing" in smoke.stderr.replace("\n", " ")
+    assert "not testable" in smoke.stdout
+    assert "table1.html" in smoke.stdout.replace("\n", "")
+
+
+@pytest.mark.usefixtures("coins")
+def test_reproduce_a_paper_with_a_failing_cell(tmp_path):
+    result = run("reproduce", "coin", "--out", tmp_path, "--jobs", "1", "--json")
+    assert result.exit_code == 1
+    said = json.loads(result.stdout)
+    assert said["page"].endswith("index.html")
+    assert [len(each["failures"]) for each in said["experiments"]] == [0, 1]
+    assert "stood on its edge" in (tmp_path / "coin" / "smoke" / "figure1.html").read_text()
+
+
+@pytest.mark.usefixtures("coins")
+def test_reproduce_names_what_there_is():
+    listed = reply("reproduce", "--list", "--json")
+    assert listed[0] == {
+        "name": "coin/table1",
+        "title": "Coins",
+        **{"smoke": "2 cells · no time", "cpu": "2 cells", "paper": "2 cells"},
+    }
+    assert "coin/figure1" in run("reproduce", "--list").stdout
+    unknown = run("reproduce", "coin/tabel1")
+    assert unknown.exit_code == 2
+    assert "Did you mean 'coin/table1'?" in unknown.stderr.replace("\n", " ")
+    assert "coin/figure1" in run("reproduce").stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["fit"], ["evaluate"], ["predict"], ["list"], ["demo"], ["data", "download"], ["reproduce"]]
+)
 def test_help_teaches(command):
     result = run(*command, "--help")
     assert result.exit_code == 0

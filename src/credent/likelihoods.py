@@ -40,6 +40,18 @@ class Likelihood(nn.Module, ABC):
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Targets drawn from p(y | outputs), shaped as observed ones are."""
 
+    def score(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """A random score, shaped as the outputs: mean zero, covariance the Fisher information of f, differentiable.
+
+        Here it is d/df log p(y | f) at a drawn y, whose dependence on f counts only if `draw` is differentiable.
+        """
+        return self.score_at(outputs, self.draw(outputs, generator))
+
+    def score_at(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """d/df log p(y | f), differentiable; a y that moves with the outputs is held while the derivative is taken."""
+        f = outputs.view_as(outputs)  # a node of its own
+        return torch.autograd.grad(self.log_prob(f, y).sum(), f, create_graph=True)[0]
+
     @abstractmethod
     def predictive(self, outputs: Iterable[Tensor]) -> Predictive:
         """The mixture over the outputs of several draws."""
@@ -60,6 +72,12 @@ class Categorical(Likelihood):
         """Classes drawn from the softmax, (n, ...)."""
         probs = outputs.detach().softmax(-1).reshape(-1, outputs.shape[-1])
         return torch.multinomial(probs, 1, generator=generator).reshape(outputs.shape[:-1])
+
+    def score(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """sqrt(p) e - p (sqrt(p) . e) for random signs e: its covariance is that of the drawn class, diag p - p p^T."""
+        log_p = outputs.log_softmax(-1)
+        signed = (log_p / 2).exp() * _signs(outputs, generator)
+        return signed - log_p.exp() * signed.sum(-1, keepdim=True)
 
     def predictive(self, outputs: Iterable[Tensor]) -> ClassPredictive:
         """Averaged class probabilities."""
@@ -98,6 +116,11 @@ class Bernoulli(Likelihood):
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Zeros and ones of the outputs' shape and type."""
         return torch.bernoulli(outputs.detach().sigmoid(), generator=generator)
+
+    def score(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """sqrt(p (1 - p)) e for random signs e."""
+        log_scale = (functional.logsigmoid(outputs) + functional.logsigmoid(-outputs)) / 2
+        return log_scale.exp() * _signs(outputs, generator)
 
     def predictive(self, outputs: Iterable[Tensor]) -> BinaryPredictive:
         """Averaged probabilities."""
@@ -173,6 +196,11 @@ class Gaussian(Likelihood):
         scales = torch.stack([scale for _, scale in parts]).to(means.dtype)
         between = [1] * (means.ndim - scales.ndim)  # one noise level for all data broadcasts over them
         return GaussianPredictive(means, scales.reshape(len(parts), *between, *scales.shape[1:]))
+
+
+def _signs(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    half = torch.full_like(like, 0.5, requires_grad=False)
+    return 2 * torch.bernoulli(half, generator=generator) - 1
 
 
 def _same_shape(name: str, outputs: Tensor, y: Tensor) -> None:

@@ -101,7 +101,7 @@ def _tangent(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
         return _dual(network, mean, params, x)
     except NotImplementedError:  # fused kernels of LSTMs and attention have no forward mode; their plain ones do
         try:
-            with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), _slow_attention():
+            with _plain_kernels():
                 return _dual(network, mean, params, x)
         except NotImplementedError as error:
             raise InputError(
@@ -111,13 +111,16 @@ def _tangent(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
 
 
 @contextmanager
-def _slow_attention() -> Iterator[None]:
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
+def _plain_kernels() -> Iterator[None]:
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # putting mkldnn's flags back speaks of GPUs that are not there
+        try:
+            torch.backends.mha.set_fastpath_enabled(False)
+            with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def _dual(network: Network, mean: Params, params: Params, x: Any) -> Tensor:

@@ -40,7 +40,7 @@ _SMOOTH_CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "hardswish": functional.silu,
 }
 _OTHER_KINKS = {
-    *("threshold", "threshold_", "_threshold", "hardshrink", "softshrink", "abs", "abs_", "absolute", "absolute_"),
+    *("threshold", "threshold_", "hardshrink", "softshrink", "abs", "abs_", "absolute", "absolute_"),
     *("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_", "maximum", "minimum"),
 }
 _DROPOUT = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
@@ -101,7 +101,7 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        name = getattr(func, "__name__", "").removeprefix("_")
         if name in _SMOOTH_CALLS or (name in _OTHER_KINKS and _differentiable(args, kwargs)):
             self.kinks.append(self._place(name))
         if name in _DROPOUT and _active(args, kwargs):

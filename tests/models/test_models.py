@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from credent.errors import InputError
-from credent.models import MLP, LeNet5, PreActResNet18, ResNet20
+from credent.models import CVNN, MLP, VGG11, VGG13, VGG16, VGG19, LeNet5, PreActResNet18, ResNet20
 
 
 def count(net: nn.Module) -> int:
@@ -20,6 +20,10 @@ NETWORKS = [
     (lambda: ResNet20(3, width=8, in_channels=1), (1, 28, 28)),
     (lambda: PreActResNet18(3, width=8), (3, 32, 32)),
     (lambda: PreActResNet18(3, width=8, in_channels=1, activation=nn.Softplus), (1, 28, 28)),
+    (lambda: CVNN(3, width=8), (3, 32, 32)),
+    (lambda: CVNN(3, width=8, in_channels=1, pixels=14), (1, 14, 14)),
+    (lambda: VGG16(3, width=8), (3, 32, 32)),
+    (lambda: VGG19(3, width=8, in_channels=1), (1, 8, 8)),
 ]
 
 
@@ -35,6 +39,9 @@ def test_published_parameter_counts():
     assert count(ResNet20(100)) == 269_722 + 90 * 65
     # 11,171,146 is the count of the variant without the last norm layer, whose gain and shift are 2 * 512
     assert count(PreActResNet18(10)) == 11_171_146 + 1024
+    # 14,728,266 and 20,040,522 count a bias for every channel, which we leave to the norm layers' shift
+    assert count(VGG16(10)) == 14_728_266 - (2 * 64 + 2 * 128 + 3 * 256 + 6 * 512)
+    assert count(VGG19(10)) == 20_040_522 - (2 * 64 + 2 * 128 + 4 * 256 + 8 * 512)
 
 
 def test_counts_by_hand_at_another_width():
@@ -47,6 +54,14 @@ def test_counts_by_hand_at_another_width():
     convs = conv(3, w) + sum(conv(a, b) + 3 * conv(b, b) + (conv(a, b, 1) if a != b else 0) for a, b in stages)
     norms = 2 * (sum(a + 3 * b for a, b in stages) + 8 * w)
     assert count(PreActResNet18(10, width=w)) == convs + norms + 8 * w * 10 + 10
+    convs = conv(1, w) + conv(w, 2 * w) + conv(2 * w, 4 * w) + conv(4 * w, 4 * w)
+    convs += conv(4 * w, 8 * w) + 3 * conv(8 * w, 8 * w)
+    assert count(VGG11(7, width=w, in_channels=1)) == convs + 2 * (1 + 2 + 8 + 32) * w + 8 * w * 7 + 7
+    convs += conv(w, w) + conv(2 * w, 2 * w)
+    assert count(VGG13(7, width=w, in_channels=1)) == convs + 2 * (2 + 4 + 8 + 32) * w + 8 * w * 7 + 7
+    # 11-pixel images are 6 and then 3 pixels a side: 16 channels of 9 pixels
+    expected = (conv(1, 8) + 8) + (conv(8, 16) + 16) + (144 * 32 + 32) + (32 * 10 + 10)
+    assert count(CVNN(10, width=8, in_channels=1, pixels=11)) == expected
 
 
 @pytest.mark.parametrize(("make", "shape"), NETWORKS)
@@ -60,8 +75,8 @@ def test_shapes_gradients_and_scale_at_the_start(make, shape):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
 
 
-@pytest.mark.parametrize("make", [ResNet20, PreActResNet18])
-def test_residual_networks_start_as_kaiming_says(make):
+@pytest.mark.parametrize("make", [CVNN, ResNet20, PreActResNet18, VGG16])
+def test_networks_for_relu_start_as_kaiming_says(make):
     torch.manual_seed(0)
     net = make(width=8)
     for name, module in net.named_modules():
@@ -152,6 +167,33 @@ def test_preact_shortcuts():
     weight = shrinking.projection.weight[:, :, 0, 0]
     expected = torch.einsum("oc,nchw->nohw", weight, activated[:, :, ::2, ::2])
     torch.testing.assert_close(shrinking(x), expected)
+
+
+def test_vgg_is_its_equation_and_pools_small_images_to_one_pixel():
+    torch.manual_seed(0)
+    net = VGG16(4, width=2, in_channels=1).double().eval()
+    x = torch.randn(3, 1, 28, 28, dtype=torch.float64)
+    h, sizes = x, []
+    layers = iter(net.body)
+    for stage in (2, 2, 3, 3, 3):
+        for _ in range(stage):
+            weight, norm, _ = next(layers).weight, next(layers), next(layers)
+            h = nn.functional.conv2d(h, weight, padding=1)
+            h = torch.relu(h / (1 + norm.eps) ** 0.5)  # running mean 0 and variance 1
+        next(layers)
+        odd = h.shape[-1] % 2  # the edge is repeated, which changes no maximum
+        h = nn.functional.pad(h, (0, odd, 0, odd), mode="replicate")
+        h = h.unfold(2, 2, 2).unfold(3, 2, 2).amax((-1, -2))
+        sizes.append(h.shape[-1])
+    assert sizes == [14, 7, 4, 2, 1]
+    torch.testing.assert_close(net(x), h[:, :, 0, 0] @ net.head.weight.T + net.head.bias)
+
+
+@pytest.mark.parametrize(
+    ("make", "depth"), [(lambda: VGG11(width=2), 9), (lambda: VGG13(width=2), 11), (lambda: VGG16(width=2), 14)]
+)
+def test_vgg_keeps_one_of_the_three_linear_layers(make, depth):
+    assert sum(isinstance(m, nn.Conv2d | nn.Linear) for m in make().modules()) == depth
 
 
 @pytest.mark.parametrize(("make", "depth"), [(ResNet20, 20), (lambda: PreActResNet18(width=4), 18)])

@@ -441,3 +441,35 @@ def test_the_hessian_is_torchs(case):
     found = vl.layout.flatten({k: p.grad for k, p in vl.net.named_parameters()})
     torch.testing.assert_close(found, expected.detach(), rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(vl.q.scales.rho.grad, variance * whole.diag().detach(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["categorical", "bernoulli"])
+def test_moving_scores_have_the_gradient_of_the_expected_penalty(case):
+    """Their covariance moves with the network as that of drawn classes does, which held labels leave out."""
+    (vl, y), x = build(case, "exact", labels="moving"), inputs()
+    params = {k: p.detach() for k, p in vl.net.named_parameters()}
+    sigma = {k: s.detach() for k, s in vl.posterior.stddev().items()}
+
+    def expected(p):
+        def outputs(p, x):
+            return functional_call(vl.net, p, (x,))
+
+        f, jacobians = outputs(p, x), vmap(jacrev(outputs), (None, 0))(p, x)
+        probs = f.softmax(-1) if case == "categorical" else f.sigmoid()
+        covariance = torch.diag_embed(probs if case == "categorical" else probs * (1 - probs))
+        if case == "categorical":
+            covariance = covariance - probs[:, :, None] * probs[:, None, :]
+        weighted = {k: (j * sigma[k]).flatten(2) for k, j in jacobians.items()}
+        return sum(torch.einsum("nci,ncd,ndi->", j, covariance, j) for j in weighted.values()) / (2 * len(x))
+
+    exact = torch.cat([g.flatten() for g in grad(expected)(params).values()])
+    draws, values = [], []
+    for _ in range(1500):
+        rise = vl._by_double_backward(x, y, slice(None), None)
+        draws.append(torch.cat([g.flatten() for g in torch.autograd.grad(rise, list(vl.net.parameters()))]))
+        values.append(rise.detach())
+    draws, along = torch.stack(draws), exact / exact.norm()
+    assert z_of(torch.stack(values), expected(params)).abs() < 3
+    assert z_of(draws @ along, exact @ along).abs() < 3
+    assert z_of(draws, exact).abs().max() < 4.5
+    assert vl.curvature_error(x, y) < 1e-6

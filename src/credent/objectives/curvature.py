@@ -20,7 +20,7 @@ left out there and here, which for classes is a third moment of the score.]
 Shapes: vectors (P,) of a layout; the result is a scalar, nats per datum.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,13 +34,14 @@ from credent.network import Network
 _STEP = {torch.float32: 1e-5, torch.float64: 1e-7}  # |h v| / |mu|: between the bend of the gradient and its round-off
 
 
-def exact(
-    layout: Layout, sigma: Tensor, likelihood: Likelihood, outputs: Tensor, y: Tensor | None, generator: torch.Generator
-) -> Tensor:
-    """C by differentiating twice through `outputs` (b, ...); `y` are observed labels, None draws them."""
-    score = _score(likelihood, outputs, y, generator)
-    means = layout.params()
-    grads = torch.autograd.grad(outputs, list(means.values()), score, create_graph=True, allow_unused=True)
+Score = Callable[[Tensor], Tensor]
+"""From outputs f (b, ...) to random scores d/df log p of the same shape, differentiable in f."""
+
+
+def exact(layout: Layout, sigma: Tensor, outputs: Tensor, score: Score) -> Tensor:
+    """C by differentiating twice through `outputs` (b, ...)."""
+    means, cotangent = layout.params(), score(outputs) / len(outputs)
+    grads = torch.autograd.grad(outputs, list(means.values()), cotangent, create_graph=True, allow_unused=True)
     scale = layout.views(sigma)
     each = [(scale[k] * g).square().sum() for k, g in zip(means, grads, strict=True) if g is not None]
     return len(outputs) / 2 * torch.stack(each).sum()
@@ -53,10 +54,9 @@ def finite_difference(
     sigma: Tensor,
     likelihood: Likelihood,
     x: Any,
-    y: Tensor | None,
-    generator: torch.Generator,
+    score: Score,
 ) -> Tensor:
-    """C for the rows `x`, with its gradients attached; `y` are observed labels, None draws them."""
+    """C for the rows `x`, with its gradients attached."""
     means = list(layout.params().values())
     random = {id(p) for p in means}
     rest = [p for p in network.module.parameters() if p.requires_grad and id(p) not in random]
@@ -65,9 +65,9 @@ def finite_difference(
         with _same_masks(means[0].device):
             outputs = network.mean(x)
         leaf = outputs.detach().requires_grad_()
-        score = _score(likelihood, leaf, y, generator)
-        before = _grad(outputs, [*means, *rest], score.detach())
         rows = len(leaf)
+        drawn = score(leaf) / rows
+        before = _grad(outputs, [*means, *rest], drawn.detach())
         with torch.no_grad():
             g = layout.lay(before[: len(means)])[0]
             v = (sigma * sigma).mul_(g).mul_(rows)
@@ -79,8 +79,8 @@ def finite_difference(
             flat.add_(v, alpha=step)
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
         change = (moved.detach() - leaf.detach()) / step
-        back, *by_noise = _grad(score, [leaf, *noise], change)
-        after = _grad(moved, [*shifted, *rest], score.detach().add(back, alpha=step))
+        back, *by_noise = _grad(drawn, [leaf, *noise], change)
+        after = _grad(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
         products = torch._foreach_div(torch._foreach_sub(after, before), step)  # gradients may share their memory
         by_rho = g.mul_(v)
@@ -105,14 +105,6 @@ def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]
     scale = layout.views(sigma)
     total = torch.stack([(scale[k].square() * h).sum() for k, h in zip(layout.names, rows, strict=True)]).sum()
     return total / 2, layout.flatten(dict(zip(layout.names, (h.detach() for h in rows), strict=True)))
-
-
-def _score(likelihood: Likelihood, outputs: Tensor, y: Tensor | None, generator: torch.Generator) -> Tensor:
-    """d/df of the mean of -log p(y | f), (b, ...), at labels that are given or drawn from p(y | f); differentiable."""
-    f = outputs.view_as(outputs)  # a node of its own: the score holds labels fixed that may move with the outputs
-    labels = likelihood.draw(outputs, generator) if y is None else y
-    loss = -likelihood.log_prob(f, labels).sum() / len(f)
-    return torch.autograd.grad(loss, f, create_graph=True)[0]
 
 
 def _grad(outputs: Tensor, inputs: Sequence[Tensor], cotangent: Tensor) -> list[Tensor]:

@@ -30,6 +30,7 @@ from credent.families.gaussian import GaussianPosterior
 from credent.layout import Layout, Random
 from credent.noise import Noise
 from credent.objectives import curvature as curvatures
+from credent.objectives.curvature import Score
 from credent.objectives.objective import Beta, Objective, mean_nll
 from credent.penalty import Description, Penalty
 from credent.predict import How
@@ -37,7 +38,7 @@ from credent.predictive import GaussianPredictive, Predictive
 from credent.smooth import watched
 
 Curvature = Literal["finite_difference", "exact", "hessian"]
-Labels = Literal["model", "empirical"]
+Labels = Literal["model", "moving", "empirical"]
 
 _HESSIAN_LIMIT = 5_000  # parameters, at one backward pass for each
 _MATERIAL = 0.02  # a gap of mean probabilities, or of means in predictive deviations, that people would mind
@@ -73,8 +74,11 @@ class VL(Objective):
         super().__init__(net, likelihood, prior, num_data, beta, random)
         if curvature not in ("finite_difference", "exact", "hessian"):
             raise InputError(f"VL(curvature={curvature!r}): write 'finite_difference', 'exact' or 'hessian'.")
-        if labels not in ("model", "empirical"):
-            raise InputError(f"VL(labels={labels!r}): 'model' draws them, 'empirical' takes the observed ones.")
+        if labels not in ("model", "moving", "empirical"):
+            raise InputError(
+                f"VL(labels={labels!r}): 'model' draws them, 'moving' draws scores that move with the network,"
+                " 'empirical' takes the observed labels."
+            )
         if not 0 < fraction <= 1:
             raise InputError(f"VL(fraction={fraction}): the part of each batch for the curvature, above 0 and up to 1.")
         if (dtype := self.layout.first().dtype) not in (torch.float32, torch.float64):
@@ -157,8 +161,7 @@ class VL(Objective):
                 self.q.scales.values(),
                 self.likelihood,
                 _take(x, rows),
-                y[rows] if self.labels == "empirical" else None,
-                self.noise.generator(y.device),
+                self._score(y[rows]),
             )
 
     def _by_double_backward(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor | None) -> Tensor:
@@ -166,9 +169,15 @@ class VL(Objective):
             if outputs is None:
                 with self.network.frozen_statistics():
                     outputs = self.network.mean(_take(x, rows))
-            observed = y[rows] if self.labels == "empirical" else None
-            generator = self.noise.generator(y.device)
-            return curvatures.exact(self.layout, self.q.scales.sigma(), self.likelihood, outputs, observed, generator)
+            return curvatures.exact(self.layout, self.q.scales.sigma(), outputs, self._score(y[rows]))
+
+    def _score(self, y: Tensor) -> Score:
+        generator = self.noise.generator(y.device)
+        if self.labels == "empirical":
+            return lambda f: self.likelihood.score_at(f, y)
+        if self.labels == "moving":
+            return lambda f: self.likelihood.score(f, generator)
+        return lambda f: self.likelihood.score_at(f, self.likelihood.draw(f, generator))
 
     def _rows(self, y: Tensor) -> Tensor | slice:
         """Which rows of the batch the curvature is estimated on."""

@@ -7,7 +7,7 @@ printed in the paper). Here it is fields, and beta is chosen on validation image
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from credent.data import batches, load
 from credent.families import Gaussian
 from credent.likelihoods import Categorical
 from credent.objectives import MAP, VI, VL, Objective
-from credent.objectives.vl import Curvature
+from credent.objectives.vl import Curvature, Labels
 from credent.predict import How, predict
 from credent.predictive import ClassPredictive
 from credent.training import fit
@@ -77,6 +77,7 @@ class Training(Cell):
     """Rate of log sigma in units of the means' rate."""
     curvature: Curvature = "finite_difference"
     fraction: float = 0.125
+    labels: ClassVar[Labels] = "model"
 
     def run(self) -> dict[str, Any]:
         """Scores on test and validation images by predictive, the ELBO over epochs and the scales' convergence."""
@@ -155,7 +156,22 @@ class Training(Cell):
             return MAP(net, Categorical(), prior, **shared)
         if self.method == "vi":
             return VI(net, Categorical(), prior, family=_FAMILY, **shared)
-        return VL(net, Categorical(), prior, curvature=self.curvature, fraction=self.fraction, **shared)
+        return VL(
+            net,
+            Categorical(),
+            prior,
+            curvature=self.curvature,
+            fraction=self.fraction,
+            labels=self.labels,
+            **shared,
+        )
+
+
+@dataclass(frozen=True)
+class Moving(Training):
+    """The same with scores that move with the network, in the place of labels that are drawn and held."""
+
+    labels: ClassVar[Labels] = "moving"
 
 
 @torch.no_grad()
