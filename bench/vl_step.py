@@ -29,7 +29,6 @@ OBJECTIVES = {
     "MAP, fused Adam": lambda net: cr.MAP(net, cr.likelihoods.Categorical(), num_data=60_000),
     "VL": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000),
     "VL, fraction 1/4": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000, fraction=1 / 4),
-    "VL, fraction 1": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000, fraction=1),
     "VL, exact": lambda net: cr.VL(net, cr.likelihoods.Categorical(), num_data=60_000, fraction=1, curvature="exact"),
 }
 LIMITS = {"VL": 1.5, "VL, exact": 3.4}

@@ -140,7 +140,7 @@ def _page(title: str, scale: Scale, done: Sequence[Reproduction], sections: Sequ
     held = sum(outcome == "replicated" for _, outcome, _ in verdicts)
     facts = (
         Card("Claims replicated", f"{held} of {len(verdicts)}", meaning="The verdicts below have the numbers."),
-        Card("Compute time", sum(r.seconds for r in records.values()) / 60, "min", "Summed over all cells."),
+        Card("Compute time", _time(sum(r.seconds for r in records.values())), meaning="Summed over all cells."),
         Card("Cells", f"{len(records)} of {len(records) + len(failures)}", meaning="Runs that ended with numbers."),
     )
     said = f"Scale: {scale.value}. " + (SMOKE if scale is Scale.SMOKE else "Mean ± standard error over seeds.")
@@ -166,7 +166,7 @@ def _provenance(records: Mapping[Cell, Record]) -> dict[str, Any]:
 
 def _provenance_table(records: Mapping[Cell, Record]) -> Table:
     rows = tuple(
-        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        (name, (", ".join(map(str, value)) or None) if isinstance(value, list) else value)
         for name, value in _provenance(records).items()
     )
     return Table("All cells together", _columns("what", "value"), rows)
@@ -193,6 +193,12 @@ def _summary(made: Reproduction) -> dict[str, Any]:
 def _plain(table: Table) -> dict[str, Any]:
     found = dataclasses.asdict(table)  # an estimate becomes {"value": ..., "error": ...}
     return {"caption": found["caption"], "columns": found["columns"], "rows": found["rows"]}
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _columns(*labels: str) -> tuple[Column, ...]:

@@ -5,9 +5,10 @@
 A_0 is a first guess with its tails, t_nu(mu) = -r(mu, nu) - H[nu e], D^2 second differences on the points. What is
 left, t_nu - G_nu A, tests whether one A serves all nu.
 
-The error at a point is four times the change of A from sqrt(gamma) to gamma, plus four standard deviations of what the
-noise in r does to A, plus what the points cannot resolve. It holds if A is smooth enough that its bias at sqrt(gamma)
-is at least 5/4 of that at gamma; gamma is the one of a ladder for which the estimate is least.
+The error at a point is four times the change of A from sqrt(gamma) to gamma and on to smaller ones, plus four standard
+deviations of what the noise in r and the gaps between the points do to A, plus what the points cannot resolve. It holds
+if A is smooth enough that its bias at sqrt(gamma) is at least 5/4 of that at gamma; gamma is the one of a ladder for
+which the estimate is least.
 
 Shapes: points and a (n,); targets by nu (K, n).
 """
@@ -23,10 +24,11 @@ from scipy import linalg, sparse
 from credent.penalties.noise import Floats, Noise
 from credent.priors.curve import Curve
 
-GAMMAS = 10.0 ** np.arange(0, -9, -1)
+GAMMAS = 10.0 ** np.arange(0, -8, -1)  # the least squared stands clear of rounding
 SAFETY = 4.0
 _PROBES = 6
 _ROUNDS = 3
+_FINER = 50  # how much better all points are than every second one, for cubics and to be cautious
 
 
 @dataclass(frozen=True)
@@ -81,22 +83,27 @@ def invert(
 ) -> Inverse:
     """A at the points. Without an exact `guess`, the target of the least scale is the first one, improved in rounds."""
     matrices = np.stack([averaging(points, noise, nu).toarray() for nu in scales])  # (K, n, n)
-    kept = np.stack([_within(points.x, noise, nu) for nu in scales])
+    kept = np.stack([within(points.x, noise, nu) for nu in scales])
     stacked = matrices[kept]
     second = _second_differences(points)
     normal, smooth = stacked.T @ stacked, second.T @ second
     factors = [linalg.cho_factor(normal + gamma**2 * smooth) for gamma in GAMMAS]
     start = targets[0] if guess is None else guess(points.x)
     values = start
-    probes = roughness * np.random.default_rng(0).standard_normal((len(stacked), _PROBES))
+    missed = float(np.max(_interpolation_error(points.x, start) * np.exp(start - start.max()))) / _FINER
+    probes = (roughness + missed) * np.random.default_rng(0).standard_normal((len(stacked), _PROBES))
+    moved = np.inf
     for _ in range(_ROUNDS):
         curve = guess or curve_of(points.x, values)
         beyond = averages(curve, points.x, noise, scales) - matrices @ curve(points.x)
         left = targets - beyond - matrices @ start
         right = stacked.T @ np.column_stack([left[kept], probes])
         steps = np.stack([linalg.cho_solve(f, right) for f in factors])
-        choice, errors = _choose(steps[..., 0], np.sqrt(np.mean(steps[..., 1:] ** 2, axis=-1)), start)
-        values = start + steps[choice, :, 0]
+        choice, found = _choose(steps[..., 0], np.sqrt(np.mean(steps[..., 1:] ** 2, axis=-1)), start)
+        change = float(np.max(np.abs(start + steps[choice, :, 0] - values)))
+        if not change <= moved:  # the tails run away, as they can if no A serves all scales and the noise reaches far
+            break
+        values, errors, moved = start + steps[choice, :, 0], found, change
     left = targets - averages(curve_of(points.x, values), points.x, noise, scales)
     return Inverse(values, errors + SAFETY * (roughness + _interpolation_error(points.x, values)), left, kept)
 
@@ -105,14 +112,24 @@ def _choose(steps: Floats, noise: Floats, start: Floats) -> tuple[int, Floats]:
     """The gamma of the least error estimate, and that estimate; coarse ones only if the noise in r demands them."""
     weights = np.exp(start - start.max())
     ladder = range(2, len(steps))
-    bias = {k: np.abs(centred(steps[k] - steps[k // 2], start)) for k in ladder}
-    size = {k: float(np.max((bias[k] + noise[k]) * weights)) for k in ladder}
-    noisy = np.max(noise[4] * weights) > np.max(bias[4] * weights)
-    best = min((k for k in ladder if noisy or k >= 4), key=lambda k: size[k])
-    return best, SAFETY * (bias[best] + noise[best])
+
+    def change(k: int, other: int) -> Floats:
+        return np.abs(centred(steps[k] - steps[other], start))
+
+    def size(error: Floats) -> float:
+        return float(np.max(error * weights))
+
+    bias = {k: change(k, k // 2) for k in ladder}
+    noisy = size(noise[4]) > size(bias[4])
+    errors = {}
+    for k in ladder if noisy else range(4, len(steps)):
+        finer = [change(j, k) for j in range(k + 1, len(steps)) if size(noise[j]) <= size(bias[k])]
+        errors[k] = SAFETY * (bias[k] + np.max([np.zeros_like(start), *finer], axis=0) + noise[k])
+    best = min(errors, key=lambda k: size(errors[k]))
+    return best, errors[best]
 
 
-def _within(x: Floats, noise: Noise, nu: float) -> npt.NDArray[np.bool_]:
+def within(x: Floats, noise: Noise, nu: float) -> npt.NDArray[np.bool_]:
     """Where the noise stays between the points, but for one part in a thousand."""
     reach = nu * noise.reach
     return np.asarray((x - reach >= x[0]) & (x + reach <= x[-1]))

@@ -138,7 +138,8 @@ def noise_of(family: Family) -> Noise | None:
         distribution, shapes, fixed = _thaw(family)
     if isinstance(distribution, stats.rv_discrete):
         raise InputError(f"{distribution.name} is discrete: noise on a weight has a density, as stats.norm has.")
-    if not isinstance(distribution, stats.rv_continuous):
+    continuous: Any = stats.rv_continuous
+    if not isinstance(distribution, continuous):
         raise InputError(
             f"{family!r} is no family of noise: write scipy.stats.norm (its scale is learnt),"
             " scipy.stats.norm(scale=0.3) (its scale is fixed) or cr.penalties.Dirac (no noise)."

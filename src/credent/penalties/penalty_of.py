@@ -3,8 +3,8 @@
     r(mu, nu) = -H[nu e] - E log p(mu + nu e)
 
 Closed form for a Gaussian or Laplace prior under Gaussian noise; otherwise Gauss-Legendre on panels around the mean of
-the noise and around the middle of the prior, where a density such as the Laplace's has its kink. Right to about 1e-8. Infinite where p is zero within the noise's
-reach.
+the noise and around the middle of the prior, where a density such as the Laplace's has its kink. Right to about 1e-8.
+Infinite where p is zero within the noise's reach.
 
 Shapes: mu and nu are arrays that broadcast against each other; r has their shape.
 
@@ -74,7 +74,7 @@ def _expect(
     e, length = panels(edges.clip(noise.edges[0], noise.edges[-1]))
     weights = noise.density(e) * length
     values = log_prob(mu[:, None] + nu[:, None] * e)
-    total = np.sum(np.where(weights > 0, weights * values, 0.0), axis=1)
+    total = np.sum(weights * np.where(weights > 0, values, 0.0), axis=1)
     return np.asarray(total / np.sum(weights, axis=1), dtype=float)
 
 
@@ -95,7 +95,7 @@ def _log_prob(prior: Any) -> tuple[Callable[[Floats], Floats], float, float]:
     if isinstance(prior, Independent):
         if isinstance(prior.scale, str | Mapping):
             raise InputError(
-                f"penalty_of: scale={prior.scale!r} is a rule for a network; one weight alone needs a number, scale=1.0."
+                f"penalty_of: scale={prior.scale!r} is a rule for a network; a weight alone needs a number, scale=1.0."
             )
         density, scale = prior, float(prior.scale)
         if not scale > 0:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy import stats  # noqa: F401  (the doctest's)
 
 from credent.penalties.given import Given
-from credent.penalties.inversion import SAFETY, Inverse, Points, invert
+from credent.penalties.inversion import SAFETY, Inverse, Points, averages, curve_of, invert, within
 from credent.penalties.kinks import is_kink, sharpest, unexplained
 from credent.penalties.noise import Family, Floats, Noise, noise_of
 from credent.penalties.trend import exact_inverse
@@ -35,6 +35,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _SCALES = (0.01, 0.1, 0.4, 1.0)  # of a learnt nu, in units of the penalty's width
 _MOST_LEFT = 5e-3  # nats that (*) may miss, beyond the noise in r
+_GROSS = 0.5  # nats beyond which nothing need be inverted to see that no A serves all scales
 _CORE = 12.0  # (*) is tested where the prior is within so many nats of its peak
 _WORST = 0.5  # of the peak: an error that says nothing
 
@@ -118,28 +119,34 @@ def _with_noise(given: Given, noise: Noise, found: Window, scales: list[float]) 
     wide = found.widened(noise.reach * scales[-1])
     x, u = wide.points()
     targets = np.stack([-given(x, nu) - noise.entropy(nu) for nu in scales])
+    likely = targets[0] > targets[0].max() - _CORE
+    if len(scales) > 1:  # r at the least scale is nearly -A: averaged over more noise, it is nearly r there
+        left = targets - averages(curve_of(x, targets[0]), x, noise, scales)
+        kept = np.stack([within(x, noise, nu) for nu in scales])
+        if not np.max(np.abs(left - left[0])[kept & likely], initial=0.0) <= _GROSS:
+            return _dependence(targets[0] + left - left[0], x, scales, kept & likely)
     even = np.linspace(x[0], x[-1], len(x))
     evenly = -given(even, scales[0]) - noise.entropy(scales[0])
     guess = exact_inverse(noise, scales[0], even, evenly, 1e-10 * float(np.ptp(evenly)) + 6 * roughness)
     inverse = invert(Points(x, u, wide.centre, wide.width), noise, scales, targets, guess, roughness)
-    tested = inverse.kept & (targets[0] > targets[0].max() - _CORE)
-    return _dependence(inverse, x, scales, tested, roughness) or _answer(inverse, x, scales, tested)
+    tested = inverse.kept & likely
+    if len(scales) > 1 and np.max(np.abs(inverse.left[tested])) >= _MOST_LEFT + SAFETY**2 * roughness:
+        return _dependence(inverse.values + inverse.left, x, scales, tested)
+    return _answer(inverse, x, scales, tested)
 
 
-def _dependence(inverse: Inverse, x: Floats, scales: list[float], tested: Mask, roughness: float) -> NoPrior | None:
-    """The evidence that no single A serves all scales, if it is there."""
-    if len(scales) == 1 or np.max(np.abs(inverse.left[tested])) < _MOST_LEFT + SAFETY**2 * roughness:
-        return None
-    span = np.where(tested.all(axis=0), np.max(inverse.left, axis=0) - np.min(inverse.left, axis=0), -1.0)
-    at = int(np.argmax(span))
-    first, last = sorted((int(np.argmin(inverse.left[:, at])), int(np.argmax(inverse.left[:, at]))))
+def _dependence(wanted: Floats, x: Floats, scales: list[float], tested: Mask) -> NoPrior:
+    """The evidence that no single A serves all scales, from the A that each wants to first order, (K, n)."""
+    span = np.where(tested.all(axis=0), np.max(wanted, axis=0) - np.min(wanted, axis=0), -1.0)
+    at = int(np.argmax(np.where(span >= 0.99 * span.max(), wanted[0], -np.inf)))  # where it matters most
+    first, last = sorted((int(np.argmin(wanted[:, at])), int(np.argmax(wanted[:, at]))))
     return NoPrior(
         "it depends on the scale",
         f"The log-density would have to change by {span[at]:.3g} nats between nu={scales[first]:.3g} and"
         f" nu={scales[last]:.3g} at w={x[at]:.3g}.",
         {"change": float(span[at]), "w": float(x[at]), "nu": scales[first], "other nu": scales[last]},
         x,
-        _log_priors(inverse, scales),
+        dict(zip(scales, wanted, strict=True)),
     )
 
 

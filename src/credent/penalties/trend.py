@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.polynomial import Polynomial
-from scipy import stats  # noqa: F401  (the doctest's)
+from scipy import linalg, stats  # noqa: F401  (the doctest's)
 from scipy.optimize import minimize_scalar
 from scipy.special import comb
 
@@ -38,23 +38,24 @@ def exact_inverse(
     centre, reach = (mu[0] + mu[-1]) / 2, (mu[-1] - mu[0]) / 2
     z = (mu - centre) / reach
 
-    def fit(frequency: float) -> tuple[float, Floats]:
+    def fit(frequency: float) -> tuple[Floats, Floats]:
         columns = [z**k for k in range(degree + 1)]
         columns += [np.cos(frequency * z), np.sin(frequency * z)] if frequency else []
         design = np.stack(columns, axis=1)
         solution = np.linalg.lstsq(design, target, rcond=1e-14)[0]
-        return float(np.max(np.abs(design @ solution - target))), solution
+        return design @ solution - target, solution
 
     frequency = 0.0
     misfit, solution = fit(frequency)
-    if misfit > tolerance:
+    if np.max(np.abs(misfit)) > tolerance:
         tried = 2.0 + 0.5 * np.arange(_WAVES)
-        best = tried[int(np.argmin([fit(c)[0] for c in tried]))]
-        frequency = float(
-            minimize_scalar(lambda c: fit(c)[0], bounds=(best - 0.5, best + 0.5), options={"xatol": 1e-11}).x
+        best = tried[int(np.argmin([linalg.norm(fit(c)[0]) for c in tried]))]
+        near = minimize_scalar(
+            lambda c: linalg.norm(fit(c)[0]), bounds=(best - 0.5, best + 0.5), options={"xatol": 1e-11}
         )
+        frequency = float(near.x)
         misfit, solution = fit(frequency)
-    if misfit > tolerance:
+    if np.max(np.abs(misfit)) > tolerance:
         return None
     scale = nu / reach
     polynomial = Polynomial(np.linalg.solve(_averaging(noise, scale, degree), solution[: degree + 1]))

@@ -90,7 +90,8 @@ class InputNormalising(Preconditioner):
                 "BNPSGLD has seen no training pass through its network's layers before step(): build it on the very"
                 " network that is trained, not on a copy, call net.train(), and run it with gradients."
             )
-        self.fallback.adapt(state, others, _like(others, params, grads))
+        if others:
+            self.fallback.adapt(state, others, _like(others, params, grads))
 
     def drift(self, state: State, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
         """G g, the weight's part first because the bias's is made of it."""
@@ -105,7 +106,8 @@ class InputNormalising(Preconditioner):
             weight = torch.addcmul(given[layer.weight], mean, layer.over_units(bias), value=-1).div_(variance * q**2)
             found[layer.weight] = weight
             found[layer.bias] = bias / q**2 - (weight * mean).flatten(1).sum(1)
-        found |= zip(others, self.fallback.drift(state, others, _like(others, params, grads)), strict=True)
+        if others:
+            found |= zip(others, self.fallback.drift(state, others, _like(others, params, grads)), strict=True)
         return [found[p] for p in params]
 
     def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
@@ -118,7 +120,8 @@ class InputNormalising(Preconditioner):
             weight = given[layer.weight].div_(variance.sqrt() * q)
             if layer.bias is not None:
                 given[layer.bias].div_(q).sub_((weight * mean).flatten(1).sum(1))
-        self.fallback.diffuse(state, others, _like(others, params, noise))
+        if others:
+            self.fallback.diffuse(state, others, _like(others, params, noise))
 
     def freeze(self) -> None:
         """Look no more."""

@@ -2,8 +2,8 @@
 
     mean_c = (1/n) sum_i h_ic,        variance_c = (1/n) sum_i (h_ic - mean_c)^2
 
-i runs over the batch and over the positions of an image or a sequence. Sums and norms of the centred input are twenty
-times faster than `torch.var_mean` on images, and as exact.
+i runs over the batch and over the positions of an image or a sequence. Norms of the centred input, over positions
+and then over the batch, are twenty times faster than `torch.var_mean` on images, and as exact.
 
 Only the first training pass since the last look counts: evaluation, passes without gradients, later passes of the same
 step and copies of the network leave no trace.
@@ -61,17 +61,16 @@ def moments(layer: nn.Module, h: Tensor, output: Tensor) -> Moments:
     h = h.to(layer.weight.dtype)  # type: ignore[arg-type]  # under autocast
     if isinstance(layer, nn.Linear):
         rows = h.shape[0] if h.ndim > 1 else 1
-        h = h.reshape(-1, h.shape[-1])
-        positions = len(h) // rows
+        positions = h.numel() // h.shape[-1] // rows
+        h = h.reshape(-1, h.shape[-1], 1)
     else:
         dimensions = len(layer.kernel_size)  # type: ignore[arg-type]
-        h = h if h.ndim > dimensions + 1 else h[None]  # torch lets a single image go without its batch
+        h = h.reshape(-1, *h.shape[-dimensions - 1 :]).flatten(2)  # torch lets a single image go without its batch
         rows, positions = h.shape[0], output.shape[-dimensions:].numel()
-    over = [i for i in range(h.ndim) if i != 1]
-    count = h.numel() // h.shape[1]
-    mean = h.sum(over, keepdim=True) / count
-    norm = torch.linalg.vector_norm(h - mean, dim=over)
-    return Moments(mean.flatten(), norm.square() / count, rows, positions)
+    count = h.shape[0] * h.shape[2]
+    mean = h.sum((0, 2), keepdim=True) / count
+    norm = torch.linalg.vector_norm
+    return Moments(mean.flatten(), norm(norm(h - mean, dim=2), dim=0).square() / count, rows, positions)
 
 
 class _Hook:

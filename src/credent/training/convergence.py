@@ -150,7 +150,8 @@ def warn_of_short_reach(
 
 
 def _plain(group: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in group.items() if k in ("lr", "initial_lr")}
+    """What schedulers read: everything but the parameters."""
+    return {k: v for k, v in group.items() if k != "params"}
 
 
 def _repeated(batches: Iterable[Any], count: int) -> Iterable[Any]:
