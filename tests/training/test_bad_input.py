@@ -266,3 +266,30 @@ def test_more_draws_than_memory_are_refused_before_anything_runs(build, rows, tm
     with pytest.raises(InputError, match="keeps no draw of a run of 11 steps"):
         cr.fit(objective, None, batches(rows, 8), steps=11, keep=cr.Thin(after=0.5, every=6), **options)
     assert not (tmp_path / "new").exists()
+
+
+def sampled(method=cr.MAP, num_data=8, **options):
+    """One step of SGLD on all parameters of a linear network, told that there are 8 data."""
+    net = nn.Linear(3, 1)
+    objective = method(net, cr.likelihoods.Gaussian(), num_data=num_data, **options)
+    sampler = cr.samplers.SGLD(net.parameters(), lr=1e-5, num_data=8)
+    return cr.fit(objective, sampler, [(torch.zeros(8, 3), torch.zeros(8, 1))], steps=1, progress=False)
+
+
+def test_a_sampler_and_an_objective_that_agree():
+    assert sampled().steps == 1
+
+
+@pytest.mark.filterwarnings("ignore:num_data=9", "ignore:the optimiser does not move")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_data": 9}, r"num_data=8\) and an objective with num_data=9"),
+        ({"random": "weight"}, r"add noise to 'net.bias'.*layout\.params"),
+        ({"prior": cr.penalties.L1(1.0)}, r"penalty without one.*prior_of"),
+        ({"method": cr.VI}, r"cr\.MAP\("),
+    ],
+)
+def test_a_sampler_and_an_objective_that_do_not(options, words):
+    with pytest.raises(InputError, match=words):
+        sampled(**options)

@@ -1,6 +1,7 @@
 """Whether a penalty is smooth enough to be an average over noise, looked at where it is least smooth.
 
-An average over Gaussian noise is analytic, so lambda |mu| is none: no function A has E A(mu + nu e) = |mu|. Where
+An average over noise whose density f has no jumps has no corners, d/dmu E A(mu + nu e) being an integral over f', so
+lambda |mu| is none: no function A has E A(mu + nu e) = |mu|. Averages over Gaussian noise are smoother still. Where
 fourth differences are largest the search closes in on steps of nu / 6; there, within +-12 nu, the best A leaves
 something over: a percent of the bend of r across nu for a kink, less than 1e-4 for a true average.
 
@@ -25,6 +26,7 @@ _PER_NU = 6
 _INNER, _OUTER = 12, 20  # what is fitted, and what may move, in nu
 _STIFFNESS = 1e-6
 _SHARE = 1e-3
+_CLOSE = 0.03  # of nu, across which an average over the noise is nearly straight
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,15 @@ def is_kink(r: Callable[[Floats], Floats], at: float, width: float) -> bool:
     """Whether the slope of r jumps at this place: second differences then halve with the step, and do not quarter."""
     bends = [float(np.diff(r(at + h * np.array([-1.0, 0.0, 1.0])), 2)[0]) for h in (1e-3 * width, 2.5e-4 * width)]
     return abs(bends[0]) > 1e-6 and abs(bends[1]) > 0.2 * abs(bends[0])
+
+
+def corner(r: Callable[[Floats], Floats], points: Floats, nu: float, roughness: float) -> tuple[float, float] | None:
+    """The largest jump of r's slope, and where, if it is sharp beyond doubt even on the scale of the noise."""
+    h = _CLOSE * nu
+    places = [at for at in sharpest(r, points, h / 1e3) if is_kink(r, at, 1e3 * h)]
+    bends = [float(np.diff(r(at + h * np.array([-1.0, 0.0, 1.0])), 2)[0]) for at in places]
+    at, bend = max(zip(places, bends, strict=True), key=lambda pair: abs(pair[1]), default=(0.0, 0.0))
+    return (at, bend / h) if abs(bend) > 1e3 * roughness else None
 
 
 def unexplained(

@@ -99,6 +99,17 @@ class Noise:
         """Their weights, (Q,), which sum to one."""
         return self._rule[1]
 
+    @property
+    def jumps(self) -> bool:
+        """Whether the density begins or ends abruptly, as the uniform's does."""
+        ends = np.array([end for end in self.law.support() if np.isfinite(end)])
+        return bool(np.any(self.law.pdf(ends) > 0))
+
+    @property
+    def called(self) -> str:
+        """Its name as people say it."""
+        return {"norm": "Gaussian", "laplace": "Laplace", "t": "Student-t"}.get(self.name, self.name)
+
     def entropy(self, nu: float) -> float:
         """Entropy of nu e in nats."""
         return float(self.law.entropy()) + float(np.log(nu))

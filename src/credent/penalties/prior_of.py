@@ -15,6 +15,7 @@ answer is a `Tabulated` prior with an error estimate, or `NoPrior` with the reas
 No prior: it is not smooth enough. ...
 """
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from scipy import stats  # noqa: F401  (the doctest's)
 
 from credent.penalties.given import Given
 from credent.penalties.inversion import SAFETY, Inverse, Points, averages, curve_of, invert, within
-from credent.penalties.kinks import is_kink, sharpest, unexplained
+from credent.penalties.kinks import corner, is_kink, sharpest, unexplained
 from credent.penalties.noise import Family, Floats, Noise, noise_of
 from credent.penalties.trend import exact_inverse
 from credent.penalties.verdict import NoPrior
@@ -107,15 +108,9 @@ def _with_noise(given: Given, noise: Noise, found: Window, scales: list[float]) 
     core, _ = found.points()
     roughness = max(given.roughness(core, found.width, nu) for nu in scales)
     if noise.fixed is not None:
-        nu = noise.fixed
-        misfit = unexplained(lambda mu: given(mu, nu), core, noise, nu, roughness)
-        if misfit is not None:
-            return NoPrior(
-                "it is not smooth enough",
-                f"An average over {noise.name} noise of scale {nu:.4g} bends more gently than r does at"
-                f" mu={misfit.at:.4g}: {misfit.left:.2g} nats are left over of a bend of {misfit.bend:.2g}.",
-                {"mu": misfit.at, "nu": nu, "left": misfit.left, "bend": misfit.bend},
-            )
+        rough = _not_smooth(lambda mu: given(mu, scales[0]), core, noise, scales[0], roughness)
+        if rough is not None:
+            return rough
     wide = found.widened(noise.reach * scales[-1])
     x, u = wide.points()
     targets = np.stack([-given(x, nu) - noise.entropy(nu) for nu in scales])
@@ -135,6 +130,35 @@ def _with_noise(given: Given, noise: Noise, found: Window, scales: list[float]) 
     return _answer(inverse, x, scales, tested)
 
 
+def _not_smooth(
+    r: Callable[[Floats], Floats], core: Floats, noise: Noise, nu: float, roughness: float
+) -> NoPrior | None:
+    """The evidence that r is no average over noise of this scale, if it is there."""
+    sharp = None if noise.jumps else corner(r, core, nu, roughness)
+    if sharp is not None:
+        at, jump = sharp
+        return NoPrior(
+            "it is not smooth enough",
+            f"The slope of r jumps by {jump:.3g} at mu={_tidy(at, nu)}; averages over {noise.called} noise, here of scale"
+            f" {nu:.4g}, have no such corners.",
+            {"mu": at, "nu": nu, "jump": jump},
+        )
+    misfit = unexplained(r, core, noise, nu, roughness)
+    if misfit is not None:
+        return NoPrior(
+            "it is not smooth enough",
+            f"An average over {noise.called} noise of scale {nu:.4g} bends more gently than r does at"
+            f" mu={_tidy(misfit.at, nu)}: {misfit.left:.2g} nats are left over of a bend of {misfit.bend:.2g}.",
+            {"mu": misfit.at, "nu": nu, "left": misfit.left, "bend": misfit.bend},
+        )
+    return None
+
+
+def _tidy(value: float, unit: float) -> str:
+    """Three digits, and 0 for what is only rounding."""
+    return f"{value if abs(value) > 1e-3 * unit else 0.0:.3g}"
+
+
 def _dependence(wanted: Floats, x: Floats, scales: list[float], tested: Mask) -> NoPrior:
     """The evidence that no single A serves all scales, from the A that each wants to first order, (K, n)."""
     span = np.where(tested.all(axis=0), np.max(wanted, axis=0) - np.min(wanted, axis=0), -1.0)
@@ -143,7 +167,7 @@ def _dependence(wanted: Floats, x: Floats, scales: list[float], tested: Mask) ->
     return NoPrior(
         "it depends on the scale",
         f"The log-density would have to change by {span[at]:.3g} nats between nu={scales[first]:.3g} and"
-        f" nu={scales[last]:.3g} at w={x[at]:.3g}.",
+        f" nu={scales[last]:.3g} at w={_tidy(x[at], scales[0])}.",
         {"change": float(span[at]), "w": float(x[at]), "nu": scales[first], "other nu": scales[last]},
         x,
         dict(zip(scales, wanted, strict=True)),

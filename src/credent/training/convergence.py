@@ -142,8 +142,8 @@ def warn_of_short_reach(
         rate = optimizer.param_groups[index]["lr"]
         warnings.warn(
             f"the scales cannot converge: log sigma starts {need:.1f} below the prior's, and in {steps} steps at"
-            f" {rate:.2g} and below Adam moves it by at most {far:.1f}. Raise scale_lr to {rate * 2 * need / far:.1g} or"
-            " train longer.",
+            f" {rate:.2g} and below Adam moves it by at most {far:.1f}. Train longer, or raise scale_lr to"
+            f" {rate * 2 * need / far:.1g}.",
             ConvergenceWarning,
             stacklevel=3,
         )

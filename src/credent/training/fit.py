@@ -31,7 +31,9 @@ from torch.utils.data import DataLoader
 
 from credent.errors import InputError
 from credent.noise import Noise, fresh_seed
-from credent.objectives import Objective
+from credent.objectives import MAP, Objective
+from credent.priors import Prior
+from credent.samplers.langevin import Langevin
 from credent.training import batches
 from credent.training.convergence import warn_of_short_reach
 from credent.training.distributed import own_device
@@ -97,6 +99,8 @@ def fit(
         _seed(objective, seed)
     _warn_of_num_data(objective, loader)
     _warn_of_idle_parameters(objective, optimizer)
+    if isinstance(optimizer, Langevin):
+        _check_sampler(objective, optimizer)
     if scheduler is not None and scheduler.optimizer is not optimizer:
         raise InputError("this scheduler moves the rates of another optimiser: build it on the one that fit gets.")
     probe = None if val is None else batches.joined(val)
@@ -153,6 +157,39 @@ def _seed(objective: Objective, seed: int) -> None:
     for module in objective.modules():
         if isinstance(module, Noise):
             module.seed(fresh_seed())  # a stream of its own, not the global one over again
+
+
+def _check_sampler(objective: Objective, sampler: Langevin) -> None:
+    """A sampler draws from the posterior that the objective describes only if both speak of the same one."""
+    name = type(sampler).__name__
+    if not isinstance(objective, MAP):
+        raise InputError(
+            f"{name} walks on the gradient of the log joint density, which is MAP's, and got"
+            f" {type(objective).__name__}, which learns a distribution of its own: write cr.MAP(net,"
+            f" likelihood, prior, num_data={sampler.num_data})."
+        )
+    if not isinstance(objective.penalty, Prior):
+        raise InputError(
+            f"{name} draws from a density, and {objective.described} is a penalty without one: take the prior behind"
+            " it, cr.penalties.prior_of(penalty, cr.penalties.Dirac), or keep the penalty and take an optimiser such as"
+            " torch.optim.Adam."
+        )
+    if sampler.num_data != objective.num_data:
+        raise InputError(
+            f"{name}(num_data={sampler.num_data}) and an objective with num_data={objective.num_data}: the noise is"
+            " right for one number of data only. Give both the size of the training set."
+        )
+    random = {id(p) for p in objective.layout.params().values()}
+    others = [k for k, p in objective.named_parameters() if id(p) not in random and _holds(sampler, p)]
+    if others:
+        raise InputError(
+            f"{name} would add noise to {others[0]!r}, which is not random: give it the random parameters only, as in"
+            f" {name}(objective.layout.params().values(), ...)."
+        )
+
+
+def _holds(optimizer: Optimizer, parameter: Tensor) -> bool:
+    return any(p is parameter for group in optimizer.param_groups for p in group["params"])
 
 
 def _warn_of_idle_parameters(objective: Objective, optimizer: Optimizer) -> None:
