@@ -139,8 +139,8 @@ def _not_smooth(
         at, jump = sharp
         return NoPrior(
             "it is not smooth enough",
-            f"The slope of r jumps by {jump:.3g} at mu={_tidy(at, nu)}; averages over {noise.called} noise, here of scale"
-            f" {nu:.4g}, have no such corners.",
+            f"The slope of r jumps by {jump:.3g} at mu={_tidy(at, nu)}; averages over {noise.called} noise, here of"
+            f" scale {nu:.4g}, have no such corners.",
             {"mu": at, "nu": nu, "jump": jump},
         )
     misfit = unexplained(r, core, noise, nu, roughness)

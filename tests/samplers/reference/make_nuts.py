@@ -5,7 +5,7 @@
     python make_nuts.py join nuts.json tanh-*.json logistic-*.json
 
 The potentials are written out again here, without credent. Each chain gives the mean and variance of f at the grid's
-inputs, f the network's output; nuts.json has eight chains of each.
+inputs, f the network's output; nuts.json says how many chains it has of each problem.
 """
 
 import json

@@ -51,5 +51,6 @@ def described(scale: Scale) -> str:
         f"PreActResNet-18 with softplus and {size.width} channels in the place of 64; {size.train:,} training images"
         f"{pooled}; {size.epochs} epochs in batches of {size.batch}, Adam at {size.lr:g} that falls by 10 at half and"
         f" three quarters; prior variance 2 / fan_in; beta chosen on {size.val:,} validation images, {size.test:,} test"
-        f" images; {seeds}. So little data is used so that MAP overfits, as it does in the paper. The paper: {paper}, all images, best beta on test images."
+        f" images; {seeds}. So few images are used so that MAP overfits, as it does in the"
+        f" paper. The paper: {paper}, all images, best beta on test images."
     )
