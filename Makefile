@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow lint bench docs clean
+.PHONY: setup demo test test-slow smoke lint bench docs clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,11 @@ test: setup
 test-slow: setup
 	$(PYTHON) -m pytest -m slow
 
+# every table and figure of the papers, small: that it runs, not what it says
+smoke: setup
+	$(VENV)/bin/credent reproduce vl --scale smoke --out smoke
+	$(VENV)/bin/credent reproduce pp --scale smoke --out smoke
+
 lint: setup
 	$(VENV)/bin/ruff check src tests bench
 	$(VENV)/bin/ruff format --check src tests bench
@@ -29,9 +34,10 @@ lint: setup
 
 bench: setup
 	$(PYTHON) bench/vi_step.py
+	$(PYTHON) bench/vl_step.py
 
 docs: setup
 	$(VENV)/bin/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) build dist site demo
+	rm -rf $(VENV) build dist site demo smoke

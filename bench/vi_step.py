@@ -9,11 +9,8 @@ of a process that takes a few steps, less the plain process's, in units of the p
 
 import argparse
 import json
-import random
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +18,7 @@ import torch
 from torch.nn import functional
 
 import credent as cr
+from credent.papers.timing import race, ratios
 
 NETWORKS = {
     "mlp": (lambda: cr.models.MLP(784, 10), (128, 1, 28, 28), 8),
@@ -52,32 +50,6 @@ def contender(kind: str, build: Callable[[], torch.nn.Module], shape: tuple[int,
         optimizer.zero_grad()
 
     return step
-
-
-def race(name: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Median and 10-90 % range of each contender's time as a ratio to the plain step's of the same round."""
-    build, shape, repeats = NETWORKS[name]
-    steps = {k: contender(k, build, shape) for k in ("plain, default Adam", "plain, fused Adam", "credent VI")}
-    for step in steps.values():
-        step(), step()
-    order, times = random.Random(0), {k: [] for k in steps}
-    for _ in range(rounds):
-        for kind in order.sample(list(steps), len(steps)):
-            start = time.perf_counter()
-            for _ in range(repeats):
-                steps[kind]()
-            times[kind].append((time.perf_counter() - start) / repeats)
-    result = {}
-    for kind, taken in times.items():
-        ratios = sorted(t / plain for t, plain in zip(taken, times["plain, default Adam"], strict=True))
-        low, high = ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]
-        result[kind] = {
-            "ratio": statistics.median(ratios),
-            "low": low,
-            "high": high,
-            "milliseconds": 1e3 * statistics.median(taken),
-        }
-    return result
 
 
 def peak(kind: str, name: str) -> int:
@@ -112,12 +84,14 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ratio to the plain step with default Adam")
     results = {}
     for name in options.networks:
-        results[name] = {"time": race(name, options.rounds)}
-        for kind, r in results[name]["time"].items():
+        build, shape, repeats = NETWORKS[name]
+        kinds = ("plain, default Adam", "plain, fused Adam", "credent VI")
+        times = race({kind: contender(kind, build, shape) for kind in kinds}, options.rounds, repeats)
+        found = ratios(times, "plain, default Adam")
+        results[name] = {"time": {kind: vars(ratio) for kind, ratio in found.items()}}
+        for kind, ratio in found.items():
             limit = f"  (limit {LIMITS[name]})" if kind == "credent VI" else ""
-            print(
-                f"{name:16} {kind:19} {r['ratio']:.2f} [{r['low']:.2f}-{r['high']:.2f}] {r['milliseconds']:7.1f} ms{limit}"  # noqa: E501
-            )
+            print(f"{name:16} {kind:19} {ratio!s:18} {ratio.milliseconds:7.1f} ms{limit}")
     for name in ("mlp", "preact_resnet18"):  # networks whose parameters outweigh the rest
         if name in options.networks:
             results[name]["memory"] = memory(name)
