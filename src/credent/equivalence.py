@@ -93,7 +93,9 @@ class Equivalence:
 
         path = Path(path)
         if path.suffix.lower() not in FORMATS:
-            raise InputError(f"plot({str(path)!r}): the file's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
+            raise InputError(
+                f"plot({str(path)!r}): the file's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."
+            )
         figure = self.figure()
         path.parent.mkdir(parents=True, exist_ok=True)
         undated: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -214,9 +216,10 @@ def _shape(prior: Tabulated) -> str | None:
         return None
     middle = prior.mean if math.isfinite(prior.mean) else float(prior.points[np.argmax(prior.density(prior.points))])
     far = {}
-    for name, law in _KNOWN.items():
-        known = law(middle, float(law.pdf(0)) / prior.peak)
-        far[name] = float(np.max(np.abs(known.pdf(prior.points) - prior.density(prior.points)))) / prior.peak
+    with np.errstate(over="ignore"):  # 1 / cosh
+        for name, law in _KNOWN.items():
+            known = law(middle, float(law.pdf(0)) / prior.peak)
+            far[name] = float(np.max(np.abs(known.pdf(prior.points) - prior.density(prior.points)))) / prior.peak
     best = min(far, key=lambda name: far[name])
     return best if far[best] <= 2 * prior.relative_error + 1e-5 else None
 

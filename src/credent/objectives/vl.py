@@ -121,6 +121,12 @@ class VL(Objective):
             rise = self._rise(x, y, rows, outputs, nll)
             return nll + rise, self.penalty(self.q), outputs
 
+    def rise(self, x: Any, y: Tensor) -> Tensor:
+        """The curvature term 1/2 sum sigma^2 F alone, as estimated from this batch, nats per datum."""
+        rows = self._rows(y)
+        way = self._by_double_backward if self.curvature == "exact" else self._by_finite_difference
+        return way(x, y, rows, None)
+
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
 

@@ -10,7 +10,7 @@ from credent.papers.experiment import Experiment, Results, Scale
 from credent.papers.seeds import by_seed, estimate
 from credent.papers.verdict import Outcome, Verdict, lower, together
 from credent.papers.vl.settings import BETAS, NAMES, SEEDS, SIZES, datasets, described, needs, seeds
-from credent.papers.vl.training import Moving, Training
+from credent.papers.vl.training import Moving, PartOfBatch, Training
 from credent.report import Column, Estimate, Section, Table, plots
 from credent.report.numbers import Value
 
@@ -246,9 +246,10 @@ class Ways(Experiment):
 
     def cells(self, scale: Scale) -> Sequence[Cell]:
         """Every way, two betas, all seeds."""
-        return [
+        ways = [
             self._cell(scale, way, beta, seed) for seed in SEEDS[scale] for beta in self._BETAS for way in self._WAYS
         ]
+        return [*ways, self._part(scale)]
 
     def sections(self, scale: Scale, results: Results) -> tuple[Section, ...]:
         """The ways side by side, for each beta."""
@@ -261,6 +262,18 @@ class Ways(Experiment):
             Column("mean log sigma / prior's"),
         )
         names = (*(f"test_mean_{score}" for score in SCORES), "test_linearised_nll", "log_ratio")
+        part = results[self._part(scale)]
+        whole = part["1"]["mean"] if part else math.nan
+        seen = Table(
+            f"The curvature term on parts of one batch of {self._part(scale).batch}, after an epoch",
+            (Column("part"), Column("nats per datum"), Column("of the whole batch's", "%")),
+            tuple((name, Estimate(each["mean"], each["error"]), each["mean"] / whole) for name, each in part.items()),
+        )
+        return (Section("Behind BatchNorm", (seen,)), *self._tables(scale, columns, names, results))
+
+    def _tables(
+        self, scale: Scale, columns: tuple[Column, ...], names: tuple[str, ...], results: Results
+    ) -> tuple[Section, ...]:
         return tuple(
             Section(
                 f"{NAMES[self._data(scale)]}, beta {beta:g}",
@@ -299,6 +312,10 @@ class Ways(Experiment):
 
     def _data(self, scale: Scale) -> str:
         return datasets(scale)[0]
+
+    def _part(self, scale: Scale) -> PartOfBatch:
+        training = self._cell(scale, "finite difference, 1/8", 0.1, 0)
+        return PartOfBatch(training, *((32, 8) if scale is Scale.SMOKE else (128, 60)))
 
     def _cell(self, scale: Scale, way: str, beta: float, seed: int) -> Training:
         kind, curvature, fraction = self._WAYS[way]

@@ -174,6 +174,33 @@ class Moving(Training):
     labels: ClassVar[Labels] = "moving"
 
 
+@dataclass(frozen=True)
+class PartOfBatch(Cell):
+    """Behind BatchNorm a part of a batch sees statistics of its own: what that does to the curvature it estimates."""
+
+    training: Training
+    batch: int
+    draws: int
+
+    def run(self) -> dict[str, Any]:
+        """Mean and standard error of the curvature term, by the part of the batch, for a network of one epoch."""
+        train, *_ = self.training._images()
+        torch.manual_seed(self.training.seed)
+        vl = self.training._objective(train)
+        assert isinstance(vl, VL)
+        optimizer = torch.optim.Adam(vl.param_groups(self.training.size.lr), fused=True)
+        loader = batches(train, self.training.size.batch, shuffle=True, seed=self.training.seed)
+        fit(vl, optimizer, loader, epochs=1, seed=self.training.seed, progress=False)
+        x, y = train[: self.batch]
+        found: dict[str, Any] = {}
+        for part in (1.0, 0.5, 0.25, 0.125):
+            vl.fraction = part
+            with torch.no_grad():
+                drawn = torch.stack([vl.rise(x, y) for _ in range(self.draws)]).double()
+            found[f"{part:g}"] = {"mean": drawn.mean().item(), "error": drawn.std().item() / math.sqrt(self.draws)}
+        return found
+
+
 @torch.no_grad()
 def _gap(objective: VL, parts: list[tuple[Tensor, ...]]) -> float:
     """How far VL's expected loss is below that of drawn weights, nats per datum, both with the batch's statistics."""
