@@ -43,7 +43,7 @@ _KNOWN = {
     "Cauchy": stats.cauchy,
 }
 _SIZE = (13.5, 4.6)  # inches
-_SHOWN = 8.0  # nats below the peak
+_SHOWN, _SHOWN_OF_DENSITY = 8.0, 6.0  # nats below the peak
 _FAR = 5.0  # where r does not say how far to look
 _POINTS = 801
 
@@ -116,9 +116,11 @@ class Equivalence:
             self._draw_penalty(left)
             self._draw_log_priors(middle)
             self._draw_prior(right)
-            for axes in (left, middle, right):
+            for axes in (left, middle, right) if self.prior else (left, middle):
                 plain_ticks(axes)
                 axes.locator_params(nbins=6)
+            handles, labels = middle.get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower left", ncols=len(labels))
             figure.suptitle(self._title(), x=0.012, ha="left", fontsize=15, fontweight="bold")
             figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04)  # type: ignore[union-attr]
         return figure
@@ -133,7 +135,7 @@ class Equivalence:
         noise = noise_of(self.family)
         return list(self.answer.log_priors) or [1.0 if noise is None or noise.fixed is None else noise.fixed]
 
-    def _span(self) -> tuple[float, float]:
+    def _span(self, nats: float = _SHOWN) -> tuple[float, float]:
         """Where to look: within some nats of the most probable weight."""
         if self.answer.log_priors:
             grid, values = self.answer.grid, next(iter(self.answer.log_priors.values()))
@@ -141,7 +143,7 @@ class Equivalence:
             nu = self._scales()[0]
             grid = np.linspace(-1, 1, _POINTS) * _FAR * max(1.0, 0.0 if noise_of(self.family) is None else nu)
             values = -Given(self.penalty).anywhere(grid, nu)
-        shown = grid[values > np.nanmax(values[np.isfinite(values)]) - _SHOWN]
+        shown = grid[values > np.nanmax(values[np.isfinite(values)]) - nats]
         return float(shown[0]), float(shown[-1])
 
     def _draw_penalty(self, axes: "Axes") -> None:
@@ -163,24 +165,26 @@ class Equivalence:
             axes.set(title="−r, which A must be on average over the noise", xlabel="mean μ of a weight")
         top = max(float(np.max(values)) for values in found.values())
         if isinstance(self.answer, NoPrior) and "mu" in self.answer.evidence:
-            axes.axvline(self.answer.evidence["mu"], color=light("orange"), linestyle=":", label="too sharp here")
+            axes.axvline(self.answer.evidence["mu"], color=light("orange"), linestyle=":", label="r is too sharp here")
         _lines(axes, x, {nu: values - top for nu, values in found.items()})
 
     def _draw_prior(self, axes: "Axes") -> None:
         from credent.report.palette import LINE_STYLES, light
 
         if isinstance(self.answer, NoPrior):
-            axes.set(title="The prior")
-            return _words(axes, f"None.\n\n{textwrap.fill(self.answer.because, 34)}")
-        p, w = self.answer, np.linspace(*self._span(), _POINTS)
+            axes.set(title="The prior", xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            axes.text(0, 0.95, f"None.\n\n{textwrap.fill(self.answer.because, 40)}", va="top", linespacing=1.5)
+            return
+        p, w = self.answer, np.linspace(*self._span(_SHOWN_OF_DENSITY), _POINTS)
         axes.fill_between(w, p.density(w), color=light("blue"), alpha=0.12)
         axes.plot(w, p.density(w), color=light("blue"), label=self.shape or "the prior")
         if math.isfinite(p.variance) and self.shape != "Gaussian":
             gaussian = stats.norm(p.mean, p.standard_deviation).pdf(w)
             axes.plot(w, gaussian, color=light("muted"), linestyle=LINE_STYLES[1], label="Gaussian, same variance")
         axes.set(title="The prior", xlabel="weight w", ylabel="density", ylim=(0, None))
-        axes.legend(loc="lower left", bbox_to_anchor=(0, -0.36), borderaxespad=0, ncols=2)
-        return None
+        axes.legend(loc="upper right", fontsize=10.5)
+        axes.margins(y=0.25)  # room for the legend
 
 
 def equivalence(penalty: Any, family: Family) -> Equivalence:
@@ -197,17 +201,9 @@ def _lines(axes: "Axes", x: Floats, by_scale: Mapping[float, Floats]) -> None:
     from credent.report.palette import SERIES, light
 
     for number, (nu, y) in enumerate(by_scale.items()):
-        width = 2.0 + 2.2 * (len(by_scale) - 1 - number)
+        width = 1.8 + 1.7 * (len(by_scale) - 1 - number)
         label = f"ν = {nu:.3g}" if nu else "no noise"
         axes.plot(x, y, color=light(SERIES[number % len(SERIES)]), linewidth=width, label=label)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, -0.36), borderaxespad=0, ncols=4, columnspacing=1.0)
-
-
-def _words(axes: "Axes", text: str) -> None:
-    axes.grid(False)
-    axes.set(xticks=[], yticks=[], xlabel="", ylabel="")
-    axes.spines[:].set_visible(False)
-    axes.text(0.0, 0.92, text, transform=axes.transAxes, va="top", linespacing=1.5)
 
 
 def _shape(prior: Tabulated) -> str | None:

@@ -155,7 +155,7 @@ def test_both_passes_have_the_same_dropout_masks(kind):
     bnn.noise.seed(0)
     torch.manual_seed(7)
     with bnn.q.cached():
-        bnn._by_finite_difference(x, y, slice(None), None).backward()
+        bnn._by_finite_difference(x, y, slice(None)).backward()
     after = torch.get_rng_state()
     hidden = network()[0](x)
     torch.manual_seed(7)
@@ -172,7 +172,7 @@ def test_both_passes_have_the_same_dropout_masks(kind):
     same = vl(network(Masked()), curvature="exact", fraction=1.0)
     same.noise.seed(0)
     with same.q.cached():
-        same._by_double_backward(x, y, slice(None), None).backward()
+        same._by_double_backward(x, y, slice(None)).backward()
     for k, g in grads(same).items():
         torch.testing.assert_close(grads(bnn)[k], g, rtol=1e-5, atol=1e-6)
 
@@ -307,7 +307,7 @@ def test_the_error_that_is_reported_is_the_error():
         ways = []
         for way in (bnn._by_finite_difference, bnn._by_double_backward):
             bnn.noise.seed(0)
-            g = torch.autograd.grad(way(x, y, slice(None), None), list(bnn.net.parameters()))
+            g = torch.autograd.grad(way(x, y, slice(None)), list(bnn.net.parameters()))
             ways.append(torch.cat([t.flatten() for t in g]))
     assert error > 1000 * small
     assert error == pytest.approx(((ways[0] - ways[1]).norm() / ways[1].norm()).item(), rel=1e-9)

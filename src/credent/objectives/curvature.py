@@ -67,7 +67,7 @@ def finite_difference(
         leaf = outputs.detach().requires_grad_()
         rows = len(leaf)
         drawn = score(leaf) / rows
-        before = _grad(outputs, [*means, *rest], drawn.detach())
+        before = gradients(outputs, [*means, *rest], drawn.detach())
         with torch.no_grad():
             g = layout.lay(before[: len(means)])[0]
             v = (sigma * sigma).mul_(g).mul_(rows)
@@ -79,8 +79,8 @@ def finite_difference(
             flat.add_(v, alpha=step)
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
         change = (moved.detach() - leaf.detach()) / step
-        back, *by_noise = _grad(drawn, [leaf, *noise], change)
-        after = _grad(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
+        back, *by_noise = gradients(drawn, [leaf, *noise], change)
+        after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
         products = torch._foreach_div(torch._foreach_sub(after, before), step)  # gradients may share their memory
         by_rho = g.mul_(v)
@@ -107,7 +107,7 @@ def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]
     return total / 2, layout.flatten(dict(zip(layout.names, (h.detach() for h in rows), strict=True)))
 
 
-def _grad(outputs: Tensor, inputs: Sequence[Tensor], cotangent: Tensor) -> list[Tensor]:
+def gradients(outputs: Tensor, inputs: Sequence[Tensor], cotangent: Tensor | None = None) -> list[Tensor]:
     """Gradients, zero where the outputs do not depend on an input."""
     grads = torch.autograd.grad(outputs, inputs, cotangent, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for p, g in zip(inputs, grads, strict=True)]

@@ -30,19 +30,18 @@ from credent.families.gaussian import GaussianPosterior
 from credent.layout import Layout, Random
 from credent.noise import Noise
 from credent.objectives import curvature as curvatures
-from credent.objectives.curvature import Score
+from credent.objectives.curvature import Score, gradients
+from credent.objectives.disagreement import warn_of_disagreement
 from credent.objectives.objective import Beta, Objective, mean_nll
 from credent.penalty import Description, Penalty
 from credent.predict import How
-from credent.predictive import GaussianPredictive, Predictive
+from credent.predictive import Predictive
 from credent.smooth import watched
 
 Curvature = Literal["finite_difference", "exact", "hessian"]
 Labels = Literal["model", "moving", "empirical"]
 
 _HESSIAN_LIMIT = 5_000  # parameters, at one backward pass for each
-_MATERIAL = 0.02  # a gap of mean probabilities, or of means in predictive deviations, that people would mind
-_BEYOND_NOISE = 4.0  # squared gap in units of the squared noise of the draws' mean
 
 
 class VL(Objective):
@@ -122,10 +121,9 @@ class VL(Objective):
             return nll + rise, self.penalty(self.q), outputs
 
     def rise(self, x: Any, y: Tensor) -> Tensor:
-        """The curvature term 1/2 sum sigma^2 F alone, as estimated from this batch, nats per datum."""
-        rows = self._rows(y)
+        """The curvature term 1/2 sum sigma^2 F alone, as estimated from a part of this batch, nats per datum."""
         way = self._by_double_backward if self.curvature == "exact" else self._by_finite_difference
-        return way(x, y, rows, None)
+        return way(x, y, self._rows(y))
 
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
@@ -136,20 +134,12 @@ class VL(Objective):
         found = []
         for way in (self._by_finite_difference, self._by_double_backward):
             self.noise.set_extra_state(state)
-            grads = torch.autograd.grad(way(x, y, slice(None), None), means, allow_unused=True)
-            found.append(
-                self.layout.flatten(
-                    {
-                        k: torch.zeros_like(p) if g is None else g
-                        for (k, p), g in zip(self.layout.params().items(), grads, strict=True)
-                    }
-                ).clone()
-            )
+            found.append(torch.cat([g.flatten() for g in gradients(way(x, y, slice(None)), means)]))
         return float((found[0] - found[1]).norm() / found[1].norm())
 
     def _rise(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor, nll: Tensor) -> Tensor:
         if self.curvature == "finite_difference":
-            return self._by_finite_difference(x, y, rows, None)
+            return self._by_finite_difference(x, y, rows)
         if self.curvature == "exact":
             shared = isinstance(rows, slice) and outputs.dtype == self.layout.first().dtype  # autocast's are coarser
             return self._by_double_backward(x, y, rows, outputs if shared else None)
@@ -158,7 +148,7 @@ class VL(Objective):
         self._warn_of_wrong_curvature(diagonal)
         return rise
 
-    def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice, _: None) -> Tensor:
+    def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> Tensor:
         with self.network.frozen_statistics():
             return curvatures.finite_difference(
                 self.network,
@@ -170,7 +160,7 @@ class VL(Objective):
                 self._score(y[rows]),
             )
 
-    def _by_double_backward(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor | None) -> Tensor:
+    def _by_double_backward(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor | None = None) -> Tensor:
         with torch.enable_grad():
             if outputs is None:
                 with self.network.frozen_statistics():
@@ -238,26 +228,8 @@ class VL(Objective):
         how = options.setdefault("how", self.how)
         pred = super().predict(x, samples, **options)
         if how == "sampled":
-            _warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))
+            warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))
         return pred
-
-
-def _warn_of_disagreement(drawn: Predictive, mean: Predictive) -> None:
-    gap = (drawn.mean - mean.mean).abs()
-    spread = drawn.epistemic if isinstance(drawn, GaussianPredictive) else drawn.stddev
-    unit = drawn.stddev if isinstance(drawn, GaussianPredictive) else torch.ones_like(gap)
-    noise = spread.square() / _num_draws(drawn)
-    if (gap / unit).mean() > _MATERIAL and gap.square().mean() > _BEYOND_NOISE * noise.mean():
-        warnings.warn(
-            f"drawn weights and the mean network disagree: their predictions differ by {float(gap.mean()):.2g} on"
-            " average, more than the draws' noise. The scales reach beyond the region where VL's quadratic holds:"
-            " predict(x) with the linearised network, or how='mean'.",
-            stacklevel=3,
-        )
-
-
-def _num_draws(pred: Predictive) -> int:
-    return len(pred.means) if isinstance(pred, GaussianPredictive) else pred.num_draws
 
 
 def _spreads(penalty: Penalty, layout: Layout) -> Mapping[str, float]:
