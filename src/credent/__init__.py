@@ -10,6 +10,7 @@ torch.Size([4, 2])
 """
 
 from credent import data, families, likelihoods, metrics, models, objectives, penalties, priors, samplers
+from credent.equivalence import equivalence
 from credent.errors import CredentError
 from credent.objectives import MAP, VI, VL
 from credent.predict import predict
@@ -26,6 +27,7 @@ __all__ = [
     "Result",
     "Thin",
     "data",
+    "equivalence",
     "families",
     "fit",
     "likelihoods",

@@ -119,8 +119,9 @@ class Equivalence:
             for axes in (left, middle, right) if self.prior else (left, middle):
                 plain_ticks(axes)
                 axes.locator_params(nbins=6)
-            handles, labels = middle.get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower left", ncols=len(labels))
+            figure.legend(
+                handles=[line for axes in (middle, right) for line in axes.lines], loc="outside lower left", ncols=8
+            )
             figure.suptitle(self._title(), x=0.012, ha="left", fontsize=15, fontweight="bold")
             figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04)  # type: ignore[union-attr]
         return figure
@@ -155,7 +156,9 @@ class Equivalence:
         from credent.report.palette import light
 
         (low, high), (nu, *_) = self._span(), self._scales()
-        axes.set(title="The log-density A that each ν asks for", xlabel="weight w", ylabel="nats")
+        agreement = "all ν agree" if self.prior else "each ν asks for another"
+        title = f"Its log-density A: {agreement}" if len(self._scales()) > 1 else "The log-density A behind it"
+        axes.set(title=title, xlabel="weight w", ylabel="nats")
         if self.answer.log_priors:
             seen = (self.answer.grid >= low) & (self.answer.grid <= high)
             x, found = self.answer.grid[seen], {nu: v[seen] for nu, v in self.answer.log_priors.items()}
@@ -177,14 +180,14 @@ class Equivalence:
             axes.text(0, 0.95, f"None.\n\n{textwrap.fill(self.answer.because, 40)}", va="top", linespacing=1.5)
             return
         p, w = self.answer, np.linspace(*self._span(_SHOWN_OF_DENSITY), _POINTS)
-        axes.fill_between(w, p.density(w), color=light("blue"), alpha=0.12)
-        axes.plot(w, p.density(w), color=light("blue"), label=self.shape or "the prior")
+        axes.fill_between(w, p.density(w), color=light("ink"), alpha=0.08)
+        axes.plot(w, p.density(w), color=light("ink"), label="the prior")
         if math.isfinite(p.variance) and self.shape != "Gaussian":
             gaussian = stats.norm(p.mean, p.standard_deviation).pdf(w)
-            axes.plot(w, gaussian, color=light("muted"), linestyle=LINE_STYLES[1], label="Gaussian, same variance")
+            axes.plot(
+                w, gaussian, color=light("muted"), linestyle=LINE_STYLES[1], label="Gaussian of the same variance"
+            )
         axes.set(title="The prior", xlabel="weight w", ylabel="density", ylim=(0, None))
-        axes.legend(loc="upper right", fontsize=10.5)
-        axes.margins(y=0.25)  # room for the legend
 
 
 def equivalence(penalty: Any, family: Family) -> Equivalence:

@@ -10,6 +10,7 @@ import typer
 
 from credent.cli.data import download, list_all
 from credent.cli.demo import demo
+from credent.cli.equivalence import equivalence
 from credent.cli.evaluate import evaluate
 from credent.cli.fit import fit
 from credent.cli.predict import predict
@@ -30,6 +31,7 @@ app.command()(predict)
 app.command(name="list")(list_all)
 app.command()(demo)
 app.command()(reproduce)
+app.command()(equivalence)
 
 datasets = typer.Typer(help="Data sets that are read from files.", no_args_is_help=True)
 datasets.command()(download)

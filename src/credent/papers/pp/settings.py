@@ -1,7 +1,8 @@
 """What is run at each scale."""
 
 from credent.papers.experiment import Scale
-from credent.papers.pp.training import Net, Size, Which
+from credent.papers.images import Size
+from credent.papers.pp.training import Net, Which
 
 NETS: tuple[Net, ...] = ("cvnn", "vgg19")
 PENALTIES: tuple[Which, ...] = ("l2", "l1", "rows", "columns")

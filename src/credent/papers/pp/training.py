@@ -15,55 +15,32 @@ incoming weights may still matter. Classes are no neurons for rows, and the imag
 """
 
 import copy
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.optim.lr_scheduler import MultiStepLR
-from torch.utils.data import TensorDataset
 
 from credent import metrics, models
 from credent.cells import Cell
-from credent.data import batches, load
 from credent.families import Dirac
 from credent.layout import Layout
 from credent.likelihoods import Categorical
 from credent.objectives import MAP
+from credent.papers.images import Size, images
+from credent.papers.images import train as trained
 from credent.penalties import L1, L2, GroupLasso, norms
 from credent.penalties.neurons import Over, neurons
 from credent.penalties.weights import OnWeights
 from credent.predict import predict
 from credent.predictive import ClassPredictive
-from credent.training import fit
 
 Net = Literal["cvnn", "vgg19"]
 Which = Literal["none", "l2", "l1", "rows", "columns"]
 Factors = Literal["usual", "bayesian"]
 SIDES: tuple[Over, ...] = ("rows", "columns")
 TOLERANCE = 0.05
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much of the paper's setting is run: network, data and time."""
-
-    width: int
-    """Channels of the first layer; 64 is VGG-19."""
-    train: int
-    """Training images, 0 for all."""
-    val: int
-    """Validation images, 0 for all that are held out."""
-    test: int
-    """Test images, 0 for all."""
-    pool: int
-    """Images are averaged over squares of this side."""
-    epochs: int
-    batch: int
-    lr: float
 
 
 @dataclass(frozen=True)
@@ -80,25 +57,14 @@ class Training(Cell):
 
     def run(self) -> dict[str, Any]:
         """Scores on test and validation images; neurons, those gone, and the test accuracy without them, by side."""
-        train, val, test = _images(self.data, self.size)
+        train, val, test, *_ = images(self.data, self.size)
         torch.manual_seed(self.seed)
         pixels = train.tensors[0]
         net = build(self.net, self.size.width, pixels.shape[1], pixels.shape[2])
         objective = MAP(
             net, Categorical(), description(self.penalty, self.factors, net), num_data=len(train), beta=self.beta
         )
-        optimizer = torch.optim.Adam(objective.param_groups(self.size.lr), fused=True)
-        epochs = self.size.epochs
-        done = fit(
-            objective,
-            optimizer,
-            batches(train, self.size.batch, shuffle=True, seed=self.seed),
-            epochs=epochs,
-            scheduler=MultiStepLR(optimizer, [math.ceil(epochs / 2), math.ceil(3 * epochs / 4)]),
-            log_every=10**9,
-            seed=self.seed,
-            progress=False,
-        )
+        done, _ = trained(objective, train, self.size, self.seed)
         found: dict[str, Any] = {"images": len(train), "loss": float(done.history[-1]["loss"])}
         for name, part in {"val": val, "test": test}.items():
             x, y = part.tensors
@@ -154,15 +120,3 @@ def _predicted(net: nn.Module, x: Tensor) -> ClassPredictive:
     pred = predict(net, Dirac().bind(Layout(net)), Categorical(), x, how="mean")
     assert isinstance(pred, ClassPredictive)
     return pred
-
-
-@functools.lru_cache(maxsize=2)  # a worker runs many cells on the same images
-def _images(data: str, size: Size) -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    options: dict[str, Any] = {} if data == "digits" else {"val_share": 0.1}
-    found = load(data, seed=0, **options)
-
-    def part(rows: TensorDataset, count: int) -> TensorDataset:
-        x, y = rows[: count or len(rows)]
-        return TensorDataset(functional.avg_pool2d(x, size.pool), y)
-
-    return part(found.train, size.train), part(found.val, size.val), part(found.test, size.test)

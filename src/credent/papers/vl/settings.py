@@ -1,7 +1,8 @@
 """What is run at each scale."""
 
 from credent.papers.experiment import Scale
-from credent.papers.vl.training import STRANGERS, Size
+from credent.papers.images import Size
+from credent.papers.vl.training import STRANGERS
 
 SIZES = {
     Scale.SMOKE: Size(width=2, train=200, val=50, test=100, pool=1, epochs=2, batch=50, lr=2e-3),

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import TensorDataset
 
 from credent import metrics, models, priors
@@ -22,6 +21,8 @@ from credent.families import Gaussian
 from credent.likelihoods import Categorical
 from credent.objectives import MAP, VI, VL, Objective
 from credent.objectives.vl import Curvature, Labels
+from credent.papers.images import Size, images
+from credent.papers.images import train as trained
 from credent.predict import How, predict
 from credent.predictive import ClassPredictive
 from credent.training import fit
@@ -46,25 +47,6 @@ _FAMILY = Gaussian(initial_scale=math.sqrt(2) * math.exp(-3))  # log s - 3 for w
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much of the paper's setting is run: network, data and time."""
-
-    width: int
-    """Channels of the first stage; 64 is PreActResNet-18."""
-    train: int
-    """Training images, 0 for all."""
-    val: int
-    """Validation images, 0 for all that are held out."""
-    test: int
-    """Test images, 0 for all."""
-    pool: int
-    """Images are averaged over squares of this side."""
-    epochs: int
-    batch: int
-    lr: float
-
-
-@dataclass(frozen=True)
 class Training(Cell):
     """One run."""
 
@@ -84,20 +66,7 @@ class Training(Cell):
         train, val, test, strange = self._images()
         torch.manual_seed(self.seed)
         objective = self._objective(train)
-        optimizer = torch.optim.Adam(objective.param_groups(self.size.lr, self.multiplier * self.size.lr), fused=True)
-        epochs = self.size.epochs
-        loader = batches(train, self.size.batch, shuffle=True, seed=self.seed)
-        scheduler = MultiStepLR(optimizer, [math.ceil(epochs / 2), math.ceil(3 * epochs / 4)])
-        done = fit(
-            objective,
-            optimizer,
-            loader,
-            epochs=epochs,
-            scheduler=scheduler,
-            log_every=10**9,
-            seed=self.seed,
-            progress=False,
-        )
+        done, loader = trained(objective, train, self.size, self.seed, self.multiplier)
         statistics = [x for x, _ in batches(train, 256)][:4]
 
         def ask(x: Tensor, how: How) -> ClassPredictive:
@@ -126,25 +95,14 @@ class Training(Cell):
 
     def _images(self) -> tuple[TensorDataset, TensorDataset, TensorDataset, Tensor]:
         """Training, validation and test images, and inputs of another kind."""
-        options: dict[str, Any] = {} if self.data == "digits" else {"val_share": 0.1}
-        data = load(self.data, seed=0, **options)
-        size = self.size
-        test = self._part(data.test, size.test)
+        train, val, test, mean, std = images(self.data, self.size)
         if self.data == "digits":
-            order = torch.rand(len(test), test.tensors[0][0].numel(), generator=torch.Generator().manual_seed(0))
-            shuffled = test.tensors[0].flatten(1).gather(1, order.argsort(1)).reshape(test.tensors[0].shape)
-            return self._part(data.train, size.train), self._part(data.val, size.val), test, shuffled
+            x = test.tensors[0]
+            order = torch.rand(len(x), x[0].numel(), generator=torch.Generator().manual_seed(0)).argsort(1)
+            return train, val, test, x.flatten(1).gather(1, order).reshape(x.shape)
         other = load(STRANGERS[self.data], seed=0)
         x = other.test[:_STRANGERS][0] * other.std + other.mean
-        strange = self._pooled((x - data.mean) / data.std)
-        return self._part(data.train, size.train), self._part(data.val, size.val), test, strange
-
-    def _part(self, data: Any, count: int) -> TensorDataset:
-        x, y = data[: count or len(data)]
-        return TensorDataset(self._pooled(x), y)
-
-    def _pooled(self, x: Tensor) -> Tensor:
-        return functional.avg_pool2d(x, self.size.pool)
+        return train, val, test, functional.avg_pool2d((x - mean) / std, self.size.pool)
 
     def _objective(self, train: TensorDataset) -> Objective:
         x, _ = train[0]
