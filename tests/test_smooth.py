@@ -317,9 +317,8 @@ def test_a_transformers_relu(training):
         (nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)), "ReLU at 1 is"),
         (nn.Sequential(nn.Linear(3, 3), nn.PReLU(), nn.Linear(3, 3)), "PReLU at 1 is"),
         (Functional(torch.relu), r"relu\(\) is"),
-        (Functional(lambda x: x.clamp(min=0)), r"clamp\(\) is"),
     ],
-    ids=["ReLU", "PReLU", "relu", "clamp"],
+    ids=["ReLU", "PReLU", "relu"],
 )
 def test_differentiating_twice_refuses_kinks_by_name(way, net, named):
     with pytest.raises(InputError, match=rf"{named} linear in pieces.*credent\.smooth\(net\).*finite_difference"):
@@ -400,3 +399,16 @@ def test_an_evaluation_before_training_does_not_let_dropout_through():
     assert torch.isfinite(objective.eval()(X, Y))
     with pytest.raises(InputError, match="Dropout at 1"):
         objective.train()(X, Y)
+
+
+@pytest.mark.parametrize("call", [lambda h: torch.max(h, torch.zeros_like(h)), lambda h: torch.fmax(h, h * 0)])
+def test_the_larger_of_two_is_a_kink_and_the_largest_of_many_is_not(call):
+    assert len(kinks(Functional(call), X)) == 1
+    assert kinks(Functional(lambda h: torch.max(h, dim=1).values), X) == []
+
+
+def test_a_kink_without_a_smooth_namesake_is_not_sent_to_smooth():
+    net = Functional(lambda h: h.clamp(min=0))
+    vl = VL(net, likelihoods.Categorical(), num_data=10, curvature="exact")
+    with pytest.raises(InputError, match=r"clamp\(\) is linear in pieces.*Write curvature='finite_difference'"):
+        vl(X, torch.zeros(len(X), dtype=torch.long))

@@ -107,11 +107,13 @@ class Equivalence:
         """The drawing as a matplotlib figure."""
         import matplotlib.style
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         from credent.report.canvas import STYLE, plain_ticks
 
         with matplotlib.style.context(["default", STYLE]):
-            figure = Figure(figsize=_SIZE, layout="constrained")
+            layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08, wspace=0.04)
+            figure = Figure(figsize=_SIZE, layout=layout)
             left, middle, right = figure.subplots(1, 3)
             self._draw_penalty(left)
             self._draw_log_priors(middle)
@@ -123,7 +125,6 @@ class Equivalence:
                 handles=[line for axes in (middle, right) for line in axes.lines], loc="outside lower left", ncols=8
             )
             figure.suptitle(self._title(), x=0.012, ha="left", fontsize=15, fontweight="bold")
-            figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04)  # type: ignore[union-attr]
         return figure
 
     def _title(self) -> str:
@@ -213,14 +214,23 @@ def _shape(prior: Tabulated) -> str | None:
     """The known law of the same middle and peak that is nearest, if it is as near as the error allows."""
     if prior.relative_error > 0.02:
         return None
-    middle = prior.mean if math.isfinite(prior.mean) else float(prior.points[np.argmax(prior.density(prior.points))])
+    middle = prior.mean if math.isfinite(prior.mean) else _mode(prior)
+    peak = max(prior.peak, float(prior.density(np.array([middle]))[0]))
     far = {}
     with np.errstate(over="ignore"):  # 1 / cosh
         for name, law in _KNOWN.items():
-            known = law(middle, float(law.pdf(0)) / prior.peak)
+            known = law(middle, float(law.pdf(0)) / peak)
             far[name] = float(np.max(np.abs(known.pdf(prior.points) - prior.density(prior.points)))) / prior.peak
     best = min(far, key=lambda name: far[name])
-    return best if far[best] <= 2 * prior.relative_error + 1e-5 else None
+    return best if far[best] <= 2 * prior.relative_error + 1e-4 else None
+
+
+def _mode(prior: Tabulated) -> float:
+    """The top of the parabola through log p at the three highest points."""
+    at = int(np.argmax(prior.density(prior.points)[1:-1])) + 1
+    x = prior.points[at - 1 : at + 2]
+    curvature, slope, _ = np.polyfit(x - x[1], prior.log_density(x), 2)
+    return float(x[1] - slope / (2 * curvature))
 
 
 def _moments(prior: Tabulated) -> str:

@@ -65,7 +65,7 @@ def predict(
     if size == 0:
         raise InputError("predict got no inputs: x has length 0.")
     if samples is not None and samples < 1:
-        raise InputError(f"predict(samples={samples}): ask for at least one draw; the mean network is net(x) itself.")
+        raise InputError(f"predict(samples={samples}): ask for at least one draw; the mean network is how='mean'.")
     if batch_size < 1:
         raise InputError(f"predict(batch_size={batch_size}): at least one input goes through the network at a time.")
     if isinstance(statistics, Iterator):
@@ -79,7 +79,7 @@ def predict(
 
     def outputs() -> Iterator[Tensor]:
         for index, params in enumerate([mean] if how == "mean" else posterior.draws(samples, seed)):
-            held = (samples or index + 1) if likelihood.keeps_draws else 1
+            held = (samples or index + 1) if likelihood.keeps_draws and how != "mean" else 1
             with (
                 network.evaluating(),
                 nullcontext() if statistics is None else network.statistics_of(mean or params, _inputs(statistics, x)),

@@ -42,6 +42,7 @@ _SMOOTH_CALLS: dict[str, Callable[[Tensor], Tensor]] = {
 _OTHER_KINKS = {
     *("threshold", "threshold_", "hardshrink", "softshrink", "abs", "abs_", "absolute", "absolute_"),
     *("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_", "maximum", "minimum"),
+    *("fmax", "fmin"),
 }
 _DROPOUT = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 
@@ -49,7 +50,8 @@ _DROPOUT = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "
 def smooth(net: nn.Module) -> nn.Module:
     """A copy of the network with softplus in the place of ReLU and its kin, written as modules or as functions.
 
-    Saturating pieces become their smooth namesakes: hardtanh tanh, hardsigmoid sigmoid, hardswish SiLU. The parameters
+    Saturating pieces become their smooth namesakes: hardtanh tanh, hardsigmoid sigmoid, hardswish SiLU. Others, such as
+    clamp, abs, maximum and the shrinks, have none and stay. The parameters
     keep their names and values, except a PReLU's slope, which is gone.
     """
     copied = copy.deepcopy(net)
@@ -96,14 +98,19 @@ class Watch(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.kinks: list[str] = []
+        self.stubborn: list[str] = []
+        """The kinks that `smooth` has nothing for."""
         self.dropout: list[str] = []
         self.within: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").removeprefix("_")
-        if name in _SMOOTH_CALLS or (name in _OTHER_KINKS and _differentiable(args, kwargs)):
+        if name in _SMOOTH_CALLS:
             self.kinks.append(self._place(name))
+        elif (name in _OTHER_KINKS or _larger_of_two(name, args, kwargs)) and _differentiable(args, kwargs):
+            self.kinks.append(self._place(name))
+            self.stubborn.append(self._place(name))
         if name in _DROPOUT and _active(args, kwargs):
             self.dropout.append(self._place(name))
         if name == "scaled_dot_product_attention" and kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0) > 0:
@@ -123,6 +130,7 @@ def watched(network: Network) -> Iterator[Watch]:
         hidden = f"{type(module).__name__} at {name}" if name else type(module).__name__
         if isinstance(module, nn.RNN) and module.nonlinearity == "relu":
             watch.kinks.append(hidden)
+            watch.stubborn.append(hidden)
         if isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.training and module.dropout > 0:
             watch.dropout.append(hidden)  # inside their kernels, where no call is seen
         if any(True for _ in module.children()):
@@ -141,7 +149,8 @@ def watched(network: Network) -> Iterator[Watch]:
 def kinks(net: nn.Module, x: Any) -> list[str]:
     """The piecewise-linear activations that one forward of `x` meets: modules by name, functions as `relu()`.
 
-    Max-pooling is not among them: it selects, and where it does so it is smooth.
+    Max-pooling is not among them: it selects, and where it does so it is smooth. An activation that is written with
+    comparisons, `torch.where(x > 0, x, 0)`, is not seen.
     """
     network = Network(net)
     with torch.enable_grad(), network.frozen_statistics(), watched(network) as watch:
@@ -150,7 +159,12 @@ def kinks(net: nn.Module, x: Any) -> list[str]:
 
 
 def _discard(stack: list[str]) -> None:
-    stack.pop()
+    stack.pop()  # and nothing is returned: a hook's value would take the place of the module's output
+
+
+def _larger_of_two(name: str, args: Any, kwargs: Any) -> bool:
+    """torch.max(x, zeros), which is a ReLU, and not torch.max(x, dim=1), which selects."""
+    return name in ("max", "min") and (isinstance(kwargs.get("other", args[1] if len(args) > 1 else None), Tensor))
 
 
 def _differentiable(args: Any, kwargs: Any) -> bool:

@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 import credent as cr
 from credent import MAP, VL, likelihoods, priors
 from credent.data import batches
-from credent.errors import InputError
+from credent.errors import InputError, NonFiniteError
 from credent.layout import Layout
 from credent.network import Network
 from credent.objectives import Annealed, curvature
@@ -260,8 +260,7 @@ def test_where_it_is_announced_the_scale_does_grow_without_bound():
     _, diagonal = curvature.hessian(bnn.layout, bnn.q.scales.sigma(), -bnn.likelihood.log_prob(net(x), y).mean())
     flat = bnn.layout.flatten({k: torch.full(s, bnn.penalty.stddev()[k] ** -2) for k, s in bnn.layout.shapes.items()})
     broken = N * diagonal < -flat
-    with pytest.warns(UserWarning, match="without bound"):
-        (again,) = torch.autograd.grad(bnn(x, y), bnn.q.scales.rho)
+    (again,) = torch.autograd.grad(bnn(x, y), bnn.q.scales.rho)  # it has been said, and once is enough
     assert broken.any()
     assert (again[broken] < 0).all()  # still downhill, far above the prior
 
@@ -537,12 +536,78 @@ def test_targets_of_the_wrong_shape(way):
 # -- prediction -------------------------------------------------------------------------------------------------------
 
 
-def test_it_predicts_linearised_unless_told_otherwise():
+def test_classes_are_predicted_by_the_mean_network_and_numbers_by_the_linearised_one():
     x, _ = data()
     bnn = vl()
-    assert torch.equal(bnn.predict(x, 5).probs, bnn.predict(x, 5, how="linearised").probs)
-    assert not torch.equal(bnn.predict(x, 5).probs, bnn.predict(x, 5, how="sampled").probs)
-    torch.testing.assert_close(bnn.predict(x, how="mean").probs, bnn.net(x).softmax(-1).detach())
+    torch.testing.assert_close(bnn.predict(x).probs, bnn.net(x).softmax(-1).detach())
+    assert bnn.predict(x).num_draws == 1
+    regression = vl(network(), likelihood=likelihoods.Gaussian(0.3))
+    assert torch.equal(regression.predict(x, 5).means, regression.predict(x, 5, how="linearised").means)
+    assert not torch.equal(regression.predict(x, 5).means, regression.predict(x, 5, how="sampled").means)
+
+
+@pytest.mark.parametrize("random", ["2.*", "*bias"])
+def test_weights_that_start_at_zero_have_a_curvature_too(random):
+    x, y = data()
+    net = network().float()
+    with torch.no_grad():
+        net[2].weight.zero_()
+        for layer in (net[0], net[2]):
+            layer.bias.zero_()
+    bnn = vl(net, random=random)
+    assert bnn.curvature_error(x.float(), y) < 0.05
+
+
+def test_a_batch_that_is_not_finite_is_named_by_fit():
+    x, y = data()
+    x[0, 0] = torch.nan
+    bnn = vl(num_data=len(x))
+    with pytest.raises(NonFiniteError, match="row 0"):
+        cr.fit(bnn, None, [(x, y)], steps=1, progress=False)
+
+
+def test_inputs_may_hold_more_than_tensors():
+    class Flagged(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x, flag):
+            assert flag is None
+            return self.net(x)
+
+    x, y = data()
+    bnn = vl(Flagged(), fraction=0.5)
+    assert torch.isfinite(bnn({"x": x, "flag": None}, y))
+
+
+def test_one_draw_says_nothing_of_their_spread():
+    x, _ = data()
+    bnn = vl(network(), likelihood=likelihoods.Gaussian(0.1))
+    with torch.no_grad():
+        bnn.q.scales.rho.fill_(0.0)
+    bnn.predict(x, 1, how="sampled")  # warnings are errors
+
+
+def test_the_statistics_of_batchnorm_are_no_disagreement():
+    x, y = data()
+    net = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Softplus(), nn.Linear(6, 3)).double()
+    bnn = vl(net)
+    bnn(x, y).backward()
+    with torch.no_grad():
+        bnn.q.scales.rho.fill_(-8.0)
+    bnn.predict(x, 16, how="sampled")
+
+
+def test_the_reported_error_is_of_smooth_networks_and_draws_nothing():
+    x, y = data()
+    for layer in (nn.ReLU(), nn.Dropout(0.5)):
+        with pytest.raises(InputError, match="differentiates the network twice"):
+            vl(network(layer)).curvature_error(x, y)
+    bnn = vl()
+    before = bnn.noise.get_extra_state()["state"]
+    bnn.curvature_error(x, y)
+    assert torch.equal(before, bnn.noise.get_extra_state()["state"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 from credent.papers import Scale, reproduce
 from credent.papers.vl.cost import Table2
-from credent.papers.vl.quality import PUBLISHED, Figure1, Table1, Ways
+from credent.papers.vl.curvature import Ways
+from credent.papers.vl.quality import PUBLISHED, Figure1, Table1
 from credent.papers.vl.rates import Figure2
 from credent.papers.vl.settings import BETAS, SIZES, datasets, seeds
 from credent.papers.vl.training import HOWS, Training

@@ -99,7 +99,7 @@ def _noise(family: str, scale: float | None) -> Any:
 
 def _pick(what: str, name: str, known: dict[str, T]) -> T:
     if name not in known:
-        close = difflib.get_close_matches(name.lower(), known, n=1)
+        close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise InputError(f"--{what} {name!r}: there is none of that name.{hint} There are {', '.join(known)}.")
     return known[name]

@@ -20,6 +20,7 @@ left out there and here, which for classes is a third moment of the score.]
 Shapes: vectors (P,) of a layout; the result is a scalar, nats per datum.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -72,9 +73,11 @@ def finite_difference(
             g = layout.lay(before[: len(means)])[0]
             v = (sigma * sigma).mul_(g).mul_(rows)
             length, size = v.norm(), torch.stack(torch._foreach_norm(means)).norm()
-            if not length > 0:
+            if length == 0:
                 return sigma.new_zeros(())
-            step = float(_STEP[sigma.dtype] * size.clamp_min(1e-3) / length)
+            natural = sum(s.numel() * layout.roles[k].natural_scale ** 2 for k, s in layout.shapes.items())
+            size = size.clamp_min(math.sqrt(natural))  # weights that start at zero need a step that is not lost
+            step = float(_STEP[sigma.dtype] * size / length)
             flat, shifted = layout.lay(means)
             flat.add_(v, alpha=step)
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)

@@ -23,11 +23,13 @@ def warn_of_disagreement(drawn: Predictive, mean: Predictive) -> None:
         spread, unit, draws = drawn.epistemic, drawn.stddev, len(drawn.means)
     else:
         spread, unit, draws = drawn.stddev, torch.ones_like(gap), drawn.num_draws
+    if draws < 2:
+        return  # one draw does not say how far draws are apart
     beyond = gap.square().mean() > _BEYOND_NOISE * spread.square().mean() / draws
     if (gap / unit).mean() > _MATERIAL and beyond:
         warnings.warn(
             f"drawn weights and the mean network disagree: their predictions differ by {float(gap.mean()):.2g} on"
             " average, more than the draws' noise. The scales reach beyond the region where VL's quadratic holds:"
-            " predict(x) as it is by default, with how='linearised', or with how='mean'.",
+            " predict(x, how='linearised') or how='mean'.",
             stacklevel=3,
         )

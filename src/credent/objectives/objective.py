@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -55,8 +55,6 @@ class Terms:
 class Objective(nn.Module, ABC):
     """A loss over a network, a likelihood and a penalty; subclasses say how a batch becomes its two parts."""
 
-    how: ClassVar[How] = "sampled"
-    """How weights become predictions, unless `predict` is told otherwise."""
     last: Terms | None
 
     def __init__(
@@ -87,6 +85,11 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def posterior(self) -> Variational:
         """q(w), trained so far."""
+
+    @property
+    def how(self) -> How:
+        """How weights become predictions, unless `predict` is told otherwise."""
+        return "sampled"
 
     @abstractmethod
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

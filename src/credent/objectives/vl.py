@@ -18,7 +18,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ from credent.objectives.objective import Beta, Objective, mean_nll
 from credent.penalty import Description, Penalty
 from credent.predict import How
 from credent.predictive import Predictive
-from credent.smooth import watched
+from credent.smooth import Watch, watched
 
 Curvature = Literal["finite_difference", "exact", "hessian"]
 Labels = Literal["model", "moving", "empirical"]
@@ -50,12 +50,12 @@ class VL(Objective):
     `curvature="finite_difference"` costs little more than plain training and takes any network; behind ReLU it measures
     how the gradient changes over a finite step, which counts the kinks that the step crosses. `"exact"` differentiates
     twice, and wants smooth activations (`credent.smooth`). `"hessian"` takes the Hessian of the observed labels in the
-    place of the Fisher information: the paper's eq. 20, which breaks where that curves the wrong way, and says so.
-    `fraction` is the part of each batch, drawn at random, that the curvature is estimated on. `labels="empirical"`
-    takes the observed labels in the place of drawn ones, for comparison: the empirical Fisher, which is biased.
+    place of the Fisher information, of the whole batch: the paper's eq. 20, which breaks where that curves the wrong
+    way, and says so. `fraction` is the part of each batch, drawn at random, that the curvature is estimated on.
+    `labels="model"` draws labels and holds them while the gradient is taken, as the paper does; `"moving"` draws scores
+    that move with the network, whose gradient is that of the bound; `"empirical"` takes the observed labels, for
+    comparison: the empirical Fisher, which is biased.
     """
-
-    how: ClassVar[How] = "linearised"
 
     def __init__(
         self,
@@ -103,12 +103,17 @@ class VL(Objective):
         self.labels: Labels = labels
         self.noise = Noise()
         self._fewest = 2 if any(isinstance(m, _BatchNorm) for m in net.modules()) else 1  # it needs two to compare
-        self._checked = False
+        self._checked = self._warned = False
 
     @property
     def posterior(self) -> GaussianPosterior:
         """q(w)."""
         return self.q
+
+    @property
+    def how(self) -> How:
+        """The mean network for classes, the linearised one for regression (docs/variational-laplace.md says why)."""
+        return "linearised" if self.likelihood.keeps_draws else "mean"
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at the means, the expected rise of its loss around them, and r(q)."""
@@ -116,14 +121,11 @@ class VL(Objective):
         with self._first_forward(), torch.enable_grad():
             outputs = self.network.mean(x)
             nll = mean_nll(self.likelihood, outputs, y)
+        if not bool(nll.isfinite()):
+            return nll, self.penalty(self.q), outputs  # whoever trains sees it, and can say where it comes from
         with self.q.cached(), torch.autocast(y.device.type, enabled=False):
             rise = self._rise(x, y, rows, outputs, nll)
             return nll + rise, self.penalty(self.q), outputs
-
-    def rise(self, x: Any, y: Tensor) -> Tensor:
-        """The curvature term 1/2 sum sigma^2 F alone, as estimated from a part of this batch, nats per datum."""
-        way = self._by_double_backward if self.curvature == "exact" else self._by_finite_difference
-        return way(x, y, self._rows(y))
 
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
@@ -131,10 +133,14 @@ class VL(Objective):
         Both are gradients of the curvature term by the means, for the same labels; activations must be smooth.
         """
         means, state = list(self.layout.params().values()), self.noise.get_extra_state()
+        with torch.enable_grad(), self.network.frozen_statistics(), watched(self.network) as watch:
+            self.network.mean(x)
+        self._refuse(watch, "curvature_error compares with the exact way, which")
         found = []
         for way in (self._by_finite_difference, self._by_double_backward):
             self.noise.set_extra_state(state)
             found.append(torch.cat([g.flatten() for g in gradients(way(x, y, slice(None)), means)]))
+        self.noise.set_extra_state(state)
         return float((found[0] - found[1]).norm() / found[1].norm())
 
     def _rise(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor, nll: Tensor) -> Tensor:
@@ -190,18 +196,22 @@ class VL(Objective):
             return
         with watched(self.network) as watch:
             yield
+        self._refuse(watch, f"VL(curvature={self.curvature!r})")
+        self._checked = self.training  # dropout shows itself in training only
+
+    def _refuse(self, watch: Watch, who: str) -> None:
         if watch.kinks:
+            others = "curvature='finite_difference', which takes any network"
+            mend = others if watch.stubborn else f"VL(credent.smooth(net), ...), which has softplus there, or {others}"
             raise InputError(
-                f"VL(curvature={self.curvature!r}) differentiates the network twice, and {_listed(watch.kinks)} is"
-                " linear in pieces: all its curvature sits in kinks where no derivative finds it. Write"
-                " VL(credent.smooth(net), ...), which has softplus there, or curvature='finite_difference'."
+                f"{who} differentiates the network twice, and {_listed(watch.stubborn or watch.kinks)} is linear in"
+                f" pieces: all its curvature sits in kinks where no derivative finds it. Write {mend}."
             )
         if watch.dropout:
             raise InputError(
-                f"VL(curvature={self.curvature!r}) and {_listed(watch.dropout)}: the curvature would be that of one"
-                " random mask. Take curvature='finite_difference', which holds the masks fixed, or set p=0."
+                f"{who} differentiates the network twice, and with {_listed(watch.dropout)} the curvature would be that"
+                " of one random mask. Take curvature='finite_difference', which holds the masks fixed, or set p=0."
             )
-        self._checked = self.training  # dropout shows itself in training only
 
     def _warn_of_wrong_curvature(self, diagonal: Tensor) -> None:
         """Where the log-likelihood curves up by more than the prior curves down, the scale grows without bound."""
@@ -209,23 +219,27 @@ class VL(Objective):
         flat = self.layout.unflatten(diagonal)
         beta = float(self.beta(self._batches) if callable(self.beta) else self.beta)
         wrong = {k: int((-self.num_data * h > beta / spread[k] ** 2).sum()) for k, h in flat.items()}
-        if any(wrong.values()):
+        if any(wrong.values()) and not self._warned:
+            self._warned = True
             worst = max(wrong, key=lambda k: wrong[k])
             warnings.warn(
                 f"VL(curvature='hessian'): {sum(wrong.values())} of {self.layout.num_params} weights, most of them in"
                 f" {worst!r}, lie where the log-likelihood curves up by more than the prior curves down (H > beta/s^2):"
                 " their scales grow without bound. The Fisher information never does this:"
-                " curvature='finite_difference'.",
-                stacklevel=4,
+                " curvature='finite_difference'. This is said once.",
+                stacklevel=7,  # the line that calls the objective
             )
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
-        """What the posterior says about `x`, by default through the linearised network, which is what VL trusts.
+        """What the posterior says about `x`.
 
-        `how="mean"` is the paper's choice, and `how="sampled"` runs the network at drawn weights, where the quadratic
-        that VL fitted may no longer hold; a warning says when the two disagree by more than noise.
+        `how="mean"` is the paper's choice and the default for classes; it has no epistemic part. `how="linearised"`,
+        the default for regression, has one, and fits the expansion. `how="sampled"` runs the network at drawn weights,
+        where the quadratic that VL fitted may no longer hold; a warning says when it disagrees by more than noise.
         """
         how = options.setdefault("how", self.how)
+        if how == "sampled" and self._normalises and self._recent:
+            options.setdefault("statistics", list(self._recent))  # the mean network is compared under the same
         pred = super().predict(x, samples, **options)
         if how == "sampled":
             warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))
@@ -248,10 +262,10 @@ def _spreads(penalty: Penalty, layout: Layout) -> Mapping[str, float]:
 def _take(x: Any, rows: Tensor | slice) -> Any:
     """These rows of a tensor, or of each tensor in a tuple or mapping of them."""
     if isinstance(x, Mapping):
-        return {k: v[rows] for k, v in x.items()}
+        return {k: _take(v, rows) for k, v in x.items()}
     if isinstance(x, tuple | list):
-        return tuple(v[rows] for v in x)
-    return x[rows]
+        return tuple(_take(v, rows) for v in x)
+    return x[rows] if isinstance(x, Tensor) else x
 
 
 def _listed(names: list[str]) -> str:

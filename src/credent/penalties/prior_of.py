@@ -36,6 +36,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _SCALES = (0.01, 0.1, 0.4, 1.0)  # of a learnt nu, in units of the penalty's width
 _MOST_LEFT = 5e-3  # nats that (*) may miss, beyond the noise in r
+_RISE = 1.001  # nats for each e-fold of distance; at 1 exp(-r) is 1 / distance
 _GROSS = 0.5  # nats beyond which nothing need be inverted to see that no A serves all scales
 _CORE = 12.0  # (*) is tested where the prior is within so many nats of its peak
 _WORST = 0.5  # of the peak: an error that says nothing
@@ -66,7 +67,7 @@ def _settled(given: Given) -> Window:
     nu, found = 1.0, window(lambda mu: given.anywhere(mu, 1.0))
     for _ in range(12):
         wanted = _SCALES[0] * found.width
-        if 0.8 < wanted / nu < 1.25:
+        if 0.8 < wanted / nu < 1.25 or found.slowest <= _RISE:  # what does not rise may have no width to settle at
             break
         nu = wanted
         found = window(lambda mu, nu=nu: given.anywhere(mu, nu), found)  # type: ignore[misc]
@@ -74,7 +75,7 @@ def _settled(given: Given) -> Window:
 
 
 def _too_flat(found: Window) -> NoPrior | None:
-    if found.slowest > 1.001:
+    if found.slowest > _RISE:
         return None
     return NoPrior(
         "it is not integrable",

@@ -64,16 +64,21 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
     q = objective.posterior
     if not isinstance(q, LocationScale):
         raise InputError(f"convergence asks about scales, and the posterior of {type(objective).__name__} has none.")
+    if not isinstance(objective.penalty, Prior):
+        raise InputError(f"{objective.described} is no prior, so nothing holds the scales up: they only shrink.")
     device, layout, rho = objective.layout.first().device, q.layout, q.scales.rho
     total, squares = torch.zeros_like(rho), torch.zeros_like(rho)
     means: list[Tensor] = []
     state, modes = copy.deepcopy(objective.state_dict()), [(m, m.training) for m in objective.modules()]
+    last = objective.last
     objective.train()
     try:
         for x, y in (to(split(batch), device) for batch in _repeated(batches, count)):
             loss = objective(x, y)
             assert objective.last is not None
-            unit = objective.num_data / max(objective.last.beta, 1e-12)
+            if objective.last.beta == 0:
+                raise InputError("beta is 0: without the prior nothing holds the scales up, and they only shrink.")
+            unit = objective.num_data / objective.last.beta
             (gradient,) = torch.autograd.grad(loss, rho)
             pull = gradient * unit
             total += pull
@@ -81,6 +86,7 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
             means.append(torch.stack([part.mean() for part in layout.unflatten(pull).values()]))
     finally:
         objective.load_state_dict(state)  # running statistics, counters and noise go back to where they were
+        objective.last = last
         for module, mode in modes:
             module.training = mode
     n = len(means)
@@ -89,7 +95,7 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
     moving = (mean.abs() - 3 * error > _MOVING).to(mean.dtype)
     by_tensor = torch.stack(means)
     errors = by_tensor.std(0) / n**0.5 if n > 1 else torch.full_like(by_tensor[0], torch.inf)
-    spread = objective.penalty.stddev() if isinstance(objective.penalty, Prior) else None
+    spread = objective.penalty.stddev()
     shares, scales = layout.unflatten(moving), layout.unflatten(rho.detach())
     return tuple(
         Convergence(
@@ -112,8 +118,7 @@ def reach(optimizer: Optimizer, scheduler: LRScheduler | ReduceLROnPlateau | Non
     stand_in = torch.optim.SGD(
         [{"params": [nn.Parameter(torch.zeros(()))], **_plain(g)} for g in optimizer.param_groups]
     )
-    ahead = copy.copy(scheduler)
-    ahead.optimizer = stand_in
+    ahead = copy.deepcopy(scheduler, {id(optimizer): stand_in})  # with every scheduler that it holds
     total = 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the stand-in never takes a step of its own

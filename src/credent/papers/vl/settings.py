@@ -45,13 +45,16 @@ def described(scale: Scale) -> str:
     size = SIZES[scale]
     paper = "PreActResNet-18 with softplus, 200 epochs of Adam at 1e-4 in batches of 128"
     if scale is Scale.PAPER:
-        return f"The paper's: {paper}. Prior variance 2 / fan_in, which the paper does not print."
-    pooled = f", averaged to {32 // size.pool} pixels a side" if size.pool > 1 else ""
+        return (
+            f"The paper's: {paper}; but beta is chosen on a tenth of the training images, held out. Prior variance"
+            " 2 / fan_in, which it does not print."
+        )
+    pooled = f", averaged over squares of {size.pool} pixels" if size.pool > 1 else ""
     seeds = "three seeds, one for CIFAR-100 and SVHN" if scale is Scale.CPU else "one seed"
+    few = " So few images are used so that MAP overfits, as it does in the paper." if scale is Scale.CPU else ""
     return (
         f"PreActResNet-18 with softplus and {size.width} channels in the place of 64; {size.train:,} training images"
         f"{pooled}; {size.epochs} epochs in batches of {size.batch}, Adam at {size.lr:g} that falls by 10 at half and"
         f" three quarters; prior variance 2 / fan_in; beta chosen on {size.val:,} validation images, {size.test:,} test"
-        f" images; {seeds}. So few images are used so that MAP overfits, as it does in the"
-        f" paper. The paper: {paper}, all images, best beta on test images."
+        f" images; {seeds}.{few} The paper: {paper}, all images, best beta on test images."
     )

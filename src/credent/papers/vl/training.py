@@ -153,8 +153,9 @@ class PartOfBatch(Cell):
         found: dict[str, Any] = {}
         for part in (1.0, 0.5, 0.25, 0.125):
             vl.fraction = part
-            with torch.no_grad():
-                drawn = torch.stack([vl.rise(x, y) for _ in range(self.draws)]).double()
+            with torch.no_grad(), vl.network.frozen_statistics():
+                plain = -vl.likelihood.log_prob(vl.network.mean(x), y).mean()
+                drawn = torch.stack([vl.parts(x, y)[0] - plain for _ in range(self.draws)]).double()
             found[f"{part:g}"] = {"mean": drawn.mean().item(), "error": drawn.std().item() / math.sqrt(self.draws)}
         return found
 
