@@ -4,8 +4,8 @@
 
 Five stages of 1, 2, 4, 8 and 8 times `width` channels, the mean over pixels, a linear head. Convolutions have no bias:
 the norm layer after each would undo it. Simonyan & Zisserman, Very deep convolutional networks, 2015, in the form that
-is usual for 32x32 images, without the two wide linear layers. Pooling rounds up, so that small images lose no pixels: 8x8
-is one pixel after three stages and stays one.
+is usual for 32x32 images, without the two wide linear layers. Pooling rounds up, so that small images lose no pixels:
+8x8 is one pixel after three stages and stays one.
 
 Shapes: x (n, in_channels, 32, 32), or any other size; output (n, num_classes).
 
