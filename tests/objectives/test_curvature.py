@@ -42,7 +42,7 @@ WAYS = ["exact", "finite_difference"]
 
 def build(case, way, seed=0, **options):
     make, outputs, y = CASES[case]
-    options = {"fraction": 1.0, "num_data": 100, "prior": priors.Gaussian(scale=0.9), **options}
+    options = {"labels": "model", "fraction": 1.0, "num_data": 100, "prior": priors.Gaussian(scale=0.9), **options}
     vl = VL(network(outputs), make().double(), curvature=way, **options)
     vl.noise.seed(seed)
     with torch.no_grad():

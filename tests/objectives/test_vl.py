@@ -32,7 +32,7 @@ def network(*middle, seed=0):
 
 
 def vl(net=None, likelihood=None, **options):
-    options = {"num_data": N, **options}
+    options = {"labels": "model", "num_data": N, **options}
     return VL(net or network(), likelihood or likelihoods.Categorical(), **options)
 
 

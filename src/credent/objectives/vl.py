@@ -52,9 +52,9 @@ class VL(Objective):
     twice, and wants smooth activations (`credent.smooth`). `"hessian"` takes the Hessian of the observed labels in the
     place of the Fisher information, of the whole batch: the paper's eq. 20, which breaks where that curves the wrong
     way, and says so. `fraction` is the part of each batch, drawn at random, that the curvature is estimated on.
-    `labels="model"` draws labels and holds them while the gradient is taken, as the paper does; `"moving"` draws scores
-    that move with the network, whose gradient is that of the bound; `"empirical"` takes the observed labels, for
-    comparison: the empirical Fisher, which is biased.
+    `labels="moving"` draws scores with the covariance of drawn labels' that move with the network, so that the gradient
+    is that of the bound; `"model"` draws labels and holds them while the gradient is taken, as the paper does;
+    `"empirical"` takes the observed labels, for comparison: the empirical Fisher, which is biased.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class VL(Objective):
         beta: Beta = 1.0,
         curvature: Curvature = "finite_difference",
         fraction: float = 1 / 8,
-        labels: Labels = "model",
+        labels: Labels = "moving",
         random: Random = None,
     ) -> None:
         super().__init__(net, likelihood, prior, num_data, beta, random)

@@ -161,7 +161,9 @@ def _curves(scale: Scale, net: Net, results: Results) -> tuple[Figure, ...]:
             for p in PENALTIES
         }
         named["no penalty"] = (xs, [math.nan if plain is None else plain.value] * len(xs))
-        caption = "Means over seeds. With Bayesian factors the theory says 0." if kind == "bayesian" else "Means over seeds."
+        caption = (
+            "Means over seeds. With Bayesian factors the theory says 0." if kind == "bayesian" else "Means over seeds."
+        )
         found.append(plots.curves(f"Test accuracy, {kind} factors", named, label, "Test accuracy", caption))
     return tuple(found)
 

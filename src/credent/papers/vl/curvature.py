@@ -92,10 +92,10 @@ class Ways(Experiment):
         )
 
     def verdicts(self, scale: Scale, results: Results) -> tuple[Verdict, ...]:
-        """Each way within one standard error of exact, by the paper's labels."""
+        """Each way within one standard error of exact with the paper's labels."""
         return tuple(
             self._same(scale, way, beta, score, results)
-            for way in ("finite difference, 1/4", "finite difference, 1/8")
+            for way in list(self._WAYS)[1:]
             for beta in self._BETAS
             for score in SCORES
         )
