@@ -581,6 +581,22 @@ def test_inputs_may_hold_more_than_tensors():
     assert torch.isfinite(bnn({"x": x, "flag": None}, y))
 
 
+def test_doubt_behind_batchnorm_is_too_much_and_is_announced():
+    x, y = data()
+    net = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Softplus(), nn.Linear(6, 3)).double()
+    bnn = vl(net)
+    bnn(x, y).backward()
+    with pytest.warns(UserWarning, match="BatchNorm follows random weights"):
+        bnn.predict(x, 2, how="linearised")
+    vl(net, random="3.*").predict(x, 2, how="linearised")  # nothing random stands before the norm layer
+
+
+@pytest.mark.parametrize("wrong", [{"likelihood": "categorical"}, {"prior": cr.penalties.L1}, {"prior": None}])
+def test_what_is_no_likelihood_or_prior_is_refused(wrong):
+    with pytest.raises(InputError, match=r"write (one of credent\.likelihoods|a prior such as)"):
+        vl(**wrong)
+
+
 def test_one_draw_says_nothing_of_their_spread():
     x, _ = data()
     bnn = vl(network(), likelihood=likelihoods.Gaussian(0.1))
@@ -646,11 +662,9 @@ def test_noise_alone_is_not_announced():
 
 
 def test_no_warning_about_statistics_that_are_not_used():
-    """The linearised network and the mean network normalise by the network's own statistics."""
+    """The mean network normalises by its own statistics."""
     x, _ = data()
-    bnn = vl(network(nn.BatchNorm1d(6)))
-    for how in ("linearised", "mean"):
-        bnn.predict(x, 4, how=how)
+    vl(network(nn.BatchNorm1d(6))).predict(x, how="mean")
 
 
 def test_a_layout_and_a_network_of_ones_own():

@@ -6,8 +6,12 @@ Exit codes: 0 done · 1 parts of an experiment failed · 2 the request cannot be
 cannot be read · 4 training met a NaN or infinity · 130 interrupted (what is finished is kept).
 """
 
+import warnings
+from typing import Any
+
 import typer
 
+from credent.cli.common import console
 from credent.cli.data import download, list_all
 from credent.cli.demo import demo
 from credent.cli.equivalence import equivalence
@@ -40,4 +44,9 @@ app.add_typer(datasets, name="data")
 
 def main() -> None:
     """Run the command line and exit with a code that means something."""
+    warnings.showwarning = _say  # one line, without the place in our source
     app()
+
+
+def _say(message: Warning | str, *_: Any, **__: Any) -> None:
+    console.print(f"[bold]warning[/]: {message}", highlight=False, soft_wrap=True)

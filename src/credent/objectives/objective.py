@@ -68,6 +68,13 @@ class Objective(nn.Module, ABC):
             )
         if not callable(beta) and not beta >= 0:
             raise InputError(f"beta={beta}: the penalty's weight is not negative; 1 is Bayes' rule, 0 no penalty.")
+        if not isinstance(likelihood, Likelihood):
+            raise InputError(f"likelihood={likelihood!r}: write one of credent.likelihoods, such as Categorical().")
+        if isinstance(prior, type) or not callable(getattr(prior, "bind", None)):
+            raise InputError(
+                f"prior={prior!r}: write a prior such as priors.Gaussian(), a penalty such as penalties.L1('fan_in'),"
+                " or what penalties.prior_of found; there is no prior where it found none, and beta=0 takes no penalty."
+            )
         self.net = net
         self.likelihood = likelihood
         self.num_data = num_data

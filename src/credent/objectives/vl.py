@@ -135,7 +135,7 @@ class VL(Objective):
         means, state = list(self.layout.params().values()), self.noise.get_extra_state()
         with torch.enable_grad(), self.network.frozen_statistics(), watched(self.network) as watch:
             self.network.mean(x)
-        self._refuse(watch, "curvature_error compares with the exact way, which")
+        self._refuse(watch, "curvature_error compares with the exact way, and that", "VL(credent.smooth(net), ...)")
         found = []
         for way in (self._by_finite_difference, self._by_double_backward):
             self.noise.set_extra_state(state)
@@ -199,10 +199,11 @@ class VL(Objective):
         self._refuse(watch, f"VL(curvature={self.curvature!r})")
         self._checked = self.training  # dropout shows itself in training only
 
-    def _refuse(self, watch: Watch, who: str) -> None:
+    def _refuse(self, watch: Watch, who: str, mend: str = "") -> None:
         if watch.kinks:
             others = "curvature='finite_difference', which takes any network"
-            mend = others if watch.stubborn else f"VL(credent.smooth(net), ...), which has softplus there, or {others}"
+            smoothed = f"VL(credent.smooth(net), ...), which has softplus there, or {others}"
+            mend = mend or (others if watch.stubborn else smoothed)
             raise InputError(
                 f"{who} differentiates the network twice, and {_listed(watch.stubborn or watch.kinks)} is linear in"
                 f" pieces: all its curvature sits in kinks where no derivative finds it. Write {mend}."
@@ -240,6 +241,13 @@ class VL(Objective):
         how = options.setdefault("how", self.how)
         if how == "sampled" and self._normalises and self._recent:
             options.setdefault("statistics", list(self._recent))  # the mean network is compared under the same
+        if how == "linearised" and self._normalises:
+            warnings.warn(
+                "BatchNorm follows random weights: training normalised with batches, which cancel some changes of these"
+                " weights, and the linearised network normalises with fixed statistics, which do not. What it says it"
+                " does not know is then too much: take how='mean', or random= for the weights after the last norm.",
+                stacklevel=2,
+            )
         pred = super().predict(x, samples, **options)
         if how == "sampled":
             warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))

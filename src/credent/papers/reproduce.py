@@ -106,7 +106,7 @@ def _made(
         said = f"They cannot be drawn without the cells that failed ({type(error).__name__}: {error})."
         sections, verdicts = (Section("Results", (Note(said),)),), ()
     if scale is Scale.SMOKE:
-        verdicts = tuple(dataclasses.replace(each, outcome="not testable at this scale") for each in verdicts)
+        verdicts = tuple(Verdict(each.claim, "not testable at this scale", "A smoke run.") for each in verdicts)
     return Reproduction(
         experiment,
         scale,
