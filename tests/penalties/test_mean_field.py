@@ -99,3 +99,8 @@ def test_bad_input_teaches():
     for activation in (nn.ReLU, lambda x: x.sum(), nn.GLU(0), lambda x: x.detach()):
         with pytest.raises(InputError, match=r"torch\.tanh, or a module such as nn\.ELU\(\)"):
             critical_variance(activation)
+
+
+def test_an_activation_that_is_flat_at_zero_has_no_edge():
+    with pytest.raises(InputError, match="no edge of chaos"):
+        critical_variance(F.softshrink)

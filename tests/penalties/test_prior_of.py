@@ -14,6 +14,8 @@ from scipy.special import gamma
 from credent import penalties, priors
 from credent.errors import InputError
 from credent.penalties import Dirac, NoPrior, penalty_of, prior_of
+from credent.penalties.inversion import Inverse, Points, invert
+from credent.penalties.prior_of import _answer
 
 STUDENT = float(stats.t(3).logpdf(0))
 QUARTIC = math.log(2 * gamma(1.25) / 0.3**0.25)
@@ -235,6 +237,77 @@ def test_what_does_not_rise_does_not_integrate(r, family):
     assert found.evidence["rise"] <= 1
 
 
+@pytest.mark.parametrize(
+    ("r", "family"),
+    [
+        (lambda m, s: 60 * m**2 / (1 + m**2), Dirac),
+        (lambda m, s: 60 * m**2 / (1 + m**2), stats.norm(scale=0.01)),
+        (lambda m, s: 100 * (1 - np.exp(-(m**2))), stats.norm(scale=0.1)),
+        (lambda m, s: 100 * (1 - np.cos(m)), Dirac),
+        (lambda m, s: 900 * m**2 / (1 + m**2) - np.log(s), stats.norm),
+    ],
+    ids=["geman", "geman, fixed", "welsch, fixed", "wave", "learnt"],
+)
+def test_nor_does_what_saturates_however_high(r, family):
+    assert prior_of(r, family).reason == "it is not integrable"
+
+
+@pytest.mark.parametrize("r", [np.cosh, lambda m: np.exp(30 * np.abs(m))])
+def test_what_overflows_far_out_rises_fast_enough(r):
+    assert isinstance(prior_of(lambda m, s: r(m), Dirac), priors.Tabulated)
+
+
+def test_a_log_density_that_does_not_fall_is_not_integrable():
+    x = np.linspace(-8, 8, 201)
+    flat = Inverse(x**2 / 100, np.zeros(201), np.zeros((1, 201)), np.ones((1, 201), dtype=bool))
+    assert _answer(flat, x, [0.3], np.ones((1, 201), dtype=bool)).reason == "it is not integrable"
+
+
+def test_a_guess_that_is_no_number_far_out_leaves_no_estimate():
+    x = np.linspace(-8, 8, 201)
+    points = Points(10 * np.sinh(x / 10), x / 10, 0.0, 10.0)
+
+    def guess(w):
+        return np.where(np.abs(w) > 9, np.nan, -(w**2) / 2)
+
+    found = invert(points, penalties.noise.noise_of(stats.norm(scale=1.0)), [1.0], guess(x)[None], guess, 1e-12)
+    assert np.isinf(found.errors).all()
+
+
+@pytest.mark.parametrize("at", [0.002, 0.03, 0.2, 0.7, 4.0])
+def test_a_bump_at_any_scale_has_no_prior(at):
+    def r(mu, sigma):
+        return (mu**2 + sigma**2) / 2 - np.log(sigma) + 0.5 * np.exp(-((np.log(sigma / at) / 0.3) ** 2))
+
+    found = prior_of(r, stats.norm)
+    assert found.reason == "it depends on the scale"
+    assert min(abs(math.log(found.evidence[k] / at)) for k in ("nu", "other nu")) < 0.7
+
+
+def test_a_bump_in_mu_that_comes_with_a_large_scale_has_no_prior():
+    def r(mu, sigma):
+        return (mu**2 + sigma**2) / 2 - np.log(sigma) + np.where(sigma > 1.5, 5 * (sigma - 1.5) * np.exp(-(mu**2)), 0)
+
+    assert prior_of(r, stats.norm).reason == "it depends on the scale"
+
+
+def test_without_noise_the_penalty_is_not_asked_over_and_over():
+    """Once to look for kinks and once for the table."""
+    asked = []
+
+    def r(mu, sigma):
+        asked.append(mu)
+        return mu**2 / 2
+
+    table = prior_of(r, Dirac)
+    assert sum(np.array_equal(mu, table.points) for mu in asked) <= 2
+
+
+def test_a_fixed_scale_is_the_only_one_asked_for():
+    table = prior_of(lambda mu, sigma: 2 * mu**2 - np.log(1 - sigma), stats.norm(scale=0.3))
+    assert table.variance == pytest.approx(0.25)
+
+
 def test_a_heavy_tail_that_integrates_is_a_prior():
     table = prior_of(lambda mu, sigma: np.log1p(mu**2), Dirac)
     assert true_error(table, stats.cauchy.logpdf) <= table.error < 1e-5
@@ -278,13 +351,14 @@ def scalar_only(mu, sigma):
     ("r", "message"),
     [
         (lambda mu, sigma: mu + 1j, "complex"),
-        (lambda mu, sigma: np.log(mu), "r\\(-1, 1\\) is nan"),
+        (lambda mu, sigma: np.log(mu), "r\\(-1, 0.3\\) is nan"),
         (lambda mu, sigma: np.where(np.abs(mu - 0.37) < 0.05, np.nan, mu**2), "is nan"),
         (lambda mu, sigma: math.sqrt(mu), "np.vectorize"),
         (scalar_only, "np.vectorize"),
         (lambda mu, sigma: 3.0, "one value for each mean"),
         (lambda mu, sigma: np.sum(mu**2), "one value for each mean"),
         (lambda mu: mu**2, "r does not take arrays"),
+        (penalties.L1, r"write L1\(2.0\)"),
         (penalties.GroupLasso(), "couples weights, such as GroupLasso"),
         ("l2", "a function r"),
     ],
@@ -292,6 +366,12 @@ def scalar_only(mu, sigma):
 def test_a_penalty_that_cannot_be_one_is_refused(r, message):
     with pytest.raises(InputError, match=message):
         prior_of(r, stats.norm(scale=0.3))
+
+
+@pytest.mark.parametrize("log_prob", [lambda m: np.where(np.abs(m) < 2, 0.0, -np.inf), lambda m: np.log(4 - m**2)])
+def test_a_hard_constraint_is_refused(log_prob):
+    with pytest.raises(InputError, match=r"hard constraint|is nan"):
+        prior_of(lambda mu, sigma: -log_prob(mu), Dirac)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +384,10 @@ def test_a_penalty_that_cannot_be_one_is_refused(r, message):
         (stats.t, "functools.partial\\(stats.t, 5\\)"),
         (stats.norm(scale=-0.3), "scale is positive"),
         (stats.norm(0, 0.0), "scale is positive"),
+        (stats.norm(scale=[0.3, 0.4]), "one number"),
+        (stats.t([3, 4]), "one number"),
+        (functools.partial(stats.norm, scale=0.3), r"write stats.norm\(scale=0.3\)"),
+        (functools.partial(stats.t, 5, 0.0), r"shapes of stats.t only"),
         (stats.poisson(3), "discrete"),
         (stats.poisson, "discrete"),
         ("gaussian", "no family of noise"),
@@ -320,6 +404,12 @@ def test_a_frozen_scale_may_be_given_by_place_or_name():
         assert penalties.noise.noise_of(family).fixed == 0.3
     assert penalties.noise.noise_of(stats.t(3, 0, 0.3)).fixed == 0.3
     assert penalties.noise.noise_of(stats.t(df=3)).fixed == 1.0
+
+
+def test_shapes_are_taken_by_place_or_name():
+    for family in (functools.partial(stats.beta, b=2.0, a=5.0), functools.partial(stats.beta, 5.0, b=2.0)):
+        assert penalties.noise.noise_of(family).law.mean() == pytest.approx(5 / 7)
+    assert penalties.noise.noise_of(stats.beta(b=2.0, a=5.0)).law.mean() == pytest.approx(5 / 7)
 
 
 def test_the_answer_is_a_prior():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import stats
 from torch import nn
 
 from credent import MAP, VI, families, likelihoods, penalties, priors
@@ -65,15 +65,54 @@ def test_draws_follow_the_law(law):
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 4 / math.sqrt(40_000)
 
 
-@each_law
-@pytest.mark.parametrize(("mean", "stddev"), [(0.3, 0.05), (-1.0, 0.4), (2.0, 1.0)])
-def test_cross_entropy_by_quadrature(law, mean, stddev):
-    found = table(law).cross_entropy(torch.tensor(mean).double(), torch.tensor(stddev).double())
-    q = stats.norm(mean, stddev)
-    exact = -integrate.quad(
-        lambda w: q.pdf(w) * law.logpdf(w), mean - 12 * stddev, mean + 12 * stddev, epsabs=1e-12, limit=400
-    )[0]
-    assert float(found) == pytest.approx(exact, abs=1e-6)
+def exact_cross_entropy(log_prob, mean, stddev):
+    w = np.linspace(mean - 14 * stddev, mean + 14 * stddev, 200_001)
+    return -np.sum(stats.norm.pdf(w, mean, stddev) * log_prob(w)) * (w[1] - w[0])
+
+
+@pytest.mark.parametrize(("mean", "stddev"), [(0.3, 0.05), (-1.0, 0.4), (2.0, 1.0), (0.1, 30.0)])
+@pytest.mark.parametrize(
+    "log_prob",
+    [stats.norm(0.2, 0.7).logpdf, lambda w: -0.3 * w**4 + w**3 / 5 + w, lambda w: -0.01 * w**6 + w**2],
+    ids=["gaussian", "quartic", "sextic"],
+)
+def test_cross_entropy_of_polynomials_is_closed_however_wide_q_is(log_prob, mean, stddev):
+    x = np.linspace(-6, 6, 301)
+    p = priors.Tabulated(x, log_prob(x) + 3.0)
+    mu, sigma = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (mean, stddev))
+    found = p.cross_entropy(mu, sigma)
+    slope = torch.autograd.grad(found, mu)[0].item()
+    constant = p.log_density(x[150:151])[0] - log_prob(x[150])
+    h = 1e-4 * stddev
+    around = [exact_cross_entropy(log_prob, m, stddev) for m in (mean, mean - h, mean + h)]
+    assert found.item() + constant == pytest.approx(around[0], rel=1e-7, abs=1e-7)
+    assert slope == pytest.approx((around[2] - around[1]) / (2 * h), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("law", [stats.logistic(1.0, 0.5), stats.t(5), stats.logistic(scale=0.05)])
+def test_other_tables_have_no_closed_form(law):
+    assert table(law).cross_entropy(torch.zeros(1), torch.ones(1)) is None
+
+
+def test_few_points_are_no_proof_of_a_polynomial():
+    x = np.linspace(-3, 3, 8)  # even, so that four coefficients pass through all of them
+    p = priors.Tabulated(x, stats.logistic.logpdf(x))
+    assert p.cross_entropy(torch.zeros(1), torch.ones(1)) is None
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0])
+def test_vi_has_the_right_gradient_where_q_is_wider_than_the_prior(scale):
+    """d/dmu of KL(N(mu, 1) || logistic), the mean over many weights, each with a draw of its own."""
+    law, n = stats.logistic(scale=scale), 40_000
+    layout = Layout(nn.Linear(n, 1, bias=False).double())
+    layout.params()["weight"].data.fill_(0.1)
+    q = families.Gaussian(math.sqrt(n)).bind(layout)  # sigma = 1
+    torch.manual_seed(0)
+    table(law).bind(layout)(q).backward()
+    each = layout.params()["weight"].grad
+    w = np.linspace(-9, 9, 200_001)
+    exact = np.sum(stats.norm.pdf(w, 0.1) * np.tanh(w / (2 * scale)) / scale) * (w[1] - w[0])
+    assert each.mean().item() == pytest.approx(exact, abs=4 * each.std().item() / math.sqrt(n))
 
 
 def test_a_kink_is_kept_sharp_and_has_no_closed_form():
@@ -125,6 +164,13 @@ def test_repr_is_short_and_tells_tables_apart():
 def test_bad_tables_are_refused(points, values, message):
     with pytest.raises(InputError, match=message):
         priors.Tabulated(points, values)
+
+
+@pytest.mark.parametrize("scale", ["fan_in", {"0.*": 1.0, "*": "kaiming"}])
+def test_a_rule_needs_a_variance(scale):
+    x = np.sinh(np.linspace(-25, 25, 2001))
+    with pytest.raises(InputError, match=r"no variance.*scale=1\.0"):
+        priors.Tabulated(x, stats.cauchy.logpdf(x), scale=scale)
 
 
 # -- the same steps as its penalty ------------------------------------------------------------------------------------

@@ -30,9 +30,11 @@ class Elementwise(Protocol):
 
 
 class Given:
-    """r, checked."""
+    """r, checked at the scale `nu` and wherever it is asked for."""
 
-    def __init__(self, r: Any) -> None:
+    def __init__(self, r: Any, nu: float = 1.0) -> None:
+        if isinstance(r, type):
+            raise InputError(f"prior_of({r.__name__}): that is a class; write {r.__name__}(2.0), with its factor.")
         if isinstance(r, Elementwise):
             self._r: Function = r.elementwise
         elif callable(r):
@@ -43,16 +45,17 @@ class Given:
                 " weights, such as L1 or L2. One that couples weights, such as GroupLasso, has no prior for one weight"
                 " alone."
             )
-        self(np.array([-1.0, -0.3, 0.0, 0.7, 1.0]), 1.0)
+        self(np.array([-1.0, -0.3, 0.0, 0.7, 1.0]), nu)
 
     def __call__(self, mu: Floats, nu: float) -> Floats:
         """r(mu, nu) for a vector mu, all finite."""
         values = self.anywhere(mu, nu)
         if not np.isfinite(values).all():
-            where = mu[~np.isfinite(values)][0]
+            where, value = mu[~np.isfinite(values)][0], values[~np.isfinite(values)][0]
             raise InputError(
-                f"r({where:.6g}, {nu:.6g}) is {values[~np.isfinite(values)][0]}: a penalty is a finite number for every"
-                " mean and scale. Look for a logarithm of zero or a division by zero there."
+                f"r({where:.6g}, {nu:.6g}) is {value}: a penalty is a finite number for every mean and scale. Look for"
+                " a logarithm of zero or a division by zero there. A hard constraint is none: its prior ends where it"
+                " begins, and a network trained by gradients cannot see that wall; write one that rises steeply."
             )
         return values
 

@@ -92,11 +92,13 @@ def invert(
     values = start
     missed = float(np.max(_interpolation_error(points.x, start) * np.exp(start - start.max()))) / _FINER
     probes = (roughness + missed) * np.random.default_rng(0).standard_normal((len(stacked), _PROBES))
-    moved = np.inf
+    moved, errors = np.inf, np.full_like(start, np.inf)
     for _ in range(_ROUNDS):
         curve = guess or curve_of(points.x, values)
         beyond = averages(curve, points.x, noise, scales) - matrices @ curve(points.x)
         left = targets - beyond - matrices @ start
+        if not np.isfinite(left[kept]).all():  # the tails overflow, and nothing can be said
+            break
         right = stacked.T @ np.column_stack([left[kept], probes])
         steps = np.stack([linalg.cho_solve(f, right) for f in factors])
         choice, found = _choose(steps[..., 0], np.sqrt(np.mean(steps[..., 1:] ** 2, axis=-1)), start)

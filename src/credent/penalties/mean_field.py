@@ -64,7 +64,10 @@ def critical_variance(activation: Activation, bias_variance: float = 0.0) -> flo
         if not (excess(_TINY) < 0 < excess(_LARGE)):
             raise _no_edge(activation, bias_variance)
         q = optimize.brentq(excess, _TINY, _LARGE, xtol=1e-14, rtol=1e-13)
-    variance = 1 / moments(activation, q)[1]
+    slope = moments(activation, q)[1]
+    if not slope > 0:  # flat at zero, where the variance settles
+        raise _no_edge(activation, bias_variance)
+    variance = 1 / slope
     above = 1.001 * q + 1e-6
     if variance * moments(activation, above)[0] + bias_variance > above * (1 + 1e-9):
         raise _no_edge(activation, bias_variance)

@@ -144,7 +144,7 @@ def noise_of(family: Family) -> Noise | None:
     fixed = None
     distribution: Any = family
     if isinstance(family, functools.partial):
-        distribution, shapes = family.func, (*family.args, *family.keywords.values())
+        distribution, shapes = family.func, _partial_shapes(family)
     elif isinstance(family, _Frozen):
         distribution, shapes, fixed = _thaw(family)
     if isinstance(distribution, stats.rv_discrete):
@@ -165,6 +165,8 @@ def noise_of(family: Family) -> Noise | None:
         raise InputError(
             f"{distribution.name} noise of scale {fixed}: a scale is positive; no noise is cr.penalties.Dirac."
         )
+    if any(np.ndim(shape) for shape in shapes):
+        raise InputError(f"stats.{distribution.name}{shapes}: each shape is one number, for one family of noise.")
     law = distribution(*shapes)
     if not np.isfinite(law.mean()):
         raise InputError(
@@ -179,6 +181,27 @@ def _thaw(frozen: Any) -> tuple[Any, tuple[float, ...], float]:
     args, named, distribution = list(frozen.args), dict(frozen.kwds), frozen.dist
     if isinstance(distribution, stats.rv_discrete):
         return distribution, (), 1.0
-    names = [name.strip() for name in (distribution.shapes or "").split(",") if name.strip()]
-    shapes = tuple(named[name] if name in named else args.pop(0) for name in names)
-    return distribution, shapes, float(named.get("scale", args[1] if len(args) > 1 else 1.0))
+    shapes = tuple(named[name] if name in named else args.pop(0) for name in _shape_names(distribution))
+    scale = named.get("scale", args[1] if len(args) > 1 else 1.0)
+    if np.ndim(scale):
+        raise InputError(f"{distribution.name} noise of scale {scale}: the scale is one number, as in scale=0.3.")
+    return distribution, shapes, float(scale)
+
+
+def _partial_shapes(family: "functools.partial[Any]") -> tuple[float, ...]:
+    """The shapes that a partial fixes, by place or name, in the distribution's order; nothing else may be fixed."""
+    name, named = getattr(family.func, "name", "norm"), dict(family.keywords)
+    names = _shape_names(family.func)
+    if "scale" in named or "loc" in named:
+        raise InputError(
+            f"{family!r}: a partial fixes shapes, and leaves the scale to be learnt. For a fixed scale write"
+            f" stats.{name}(scale={named.get('scale', 1.0)}); a location does not count, since mu is the mean."
+        )
+    if len(family.args) > len(names) or not set(named) <= set(names):
+        raise InputError(f"{family!r}: fix the shapes of stats.{name} only ({', '.join(names) or 'it has none'}).")
+    found = dict(zip(names, family.args, strict=False)) | named
+    return tuple(found[each] for each in names if each in found)
+
+
+def _shape_names(distribution: Any) -> list[str]:
+    return [name.strip() for name in (getattr(distribution, "shapes", None) or "").split(",") if name.strip()]

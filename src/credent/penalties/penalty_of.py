@@ -3,8 +3,8 @@
     r(mu, nu) = -H[nu e] - E log p(mu + nu e)
 
 Closed form for a Gaussian or Laplace prior under Gaussian noise; otherwise Gauss-Legendre on panels around the mean of
-the noise and around the middle of the prior, where a density such as the Laplace's has its kink. Right to about 1e-8.
-Infinite where p is zero within the noise's reach.
+the noise and around the middle of the prior, where a density such as the Laplace's has its kink. Right to about 1e-8
+for densities with one middle. Infinite where p is zero within the noise's reach.
 
 Shapes: mu and nu are arrays that broadcast against each other; r has their shape.
 

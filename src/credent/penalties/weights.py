@@ -10,8 +10,8 @@ these per layer, by name patterns of which the first that matches counts:
     {"0.*": 3.0, "*": "fan_in"}   layers apart; 0 leaves a layer free
 
 With a rule nothing remains to be searched for: the objective's beta / N at beta = 1 is the overall weight 1 / num_data
-that Bayes' rule gives the prior. Where the best beta is smaller, it is a temperature (a cold posterior), and that is
-what to report. [Wolinski, Charpiat, Ollivier 2022]
+that Bayes' rule gives the prior. Where the best beta is smaller, the likelihood is raised to 1 / beta, akin to a cold
+posterior, and that is what to report. [Wolinski, Charpiat, Ollivier 2022]
 
 Only weights pay. Biases and the gains and shifts of norm layers have no fan-in that a factor could come from, and
 shrinking them prunes nothing.

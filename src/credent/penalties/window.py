@@ -24,6 +24,7 @@ _ROUNDS = 60
 _ENOUGH = 25  # points in the core
 _FINEST, _MOST = 25, 801  # points for each length of the penalty's curvature; points in all
 _SHARPEST = 40
+_E_FOLDS = _FAR * np.exp(np.arange(-5.0, 1.0))  # distances, each e times the one before
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Window:
     """1 / sqrt(largest second derivative of r within 8 nats of its minimum), at most `width`."""
 
     slowest: float
-    """The least rise of r for each e-fold of distance, far out; infinite where r rises by 50 nats on both sides."""
+    """The least rise of r over an e-fold of distance, far out."""
 
     def widened(self, by: float) -> "Window":
         """The same with room on both sides."""
@@ -63,13 +64,10 @@ def window(r: Callable[[Floats], Floats], near: Window | None = None) -> Window:
     x = np.sinh(np.linspace(-1, 1, _FIRST) * np.arcsinh(_FAR * 1e9)) / 1e9
     if near is not None:
         close = near.widened(2 * (near.high - near.low)).net()
-        if np.isinf(_slowest_rise(_heights(r, close), close)):
+        if np.min(_heights(r, close)[[0, -1]]) > RISE:
             x = close
-    slowest = None
     for _ in range(_ROUNDS):
         v = _heights(r, x)
-        if slowest is None:
-            slowest = _slowest_rise(v, x)
         core, level = np.flatnonzero(v <= _CORE), np.flatnonzero(v <= RISE)
         low, high = x[max(level[0] - 1, 0)], x[min(level[-1] + 1, len(x) - 1)]
         left, right = x[max(core[0] - 1, 0)], x[min(core[-1] + 1, len(x) - 1)]
@@ -84,13 +82,13 @@ def window(r: Callable[[Floats], Floats], near: Window | None = None) -> Window:
         bend = np.abs(np.diff(slope) / ((x[2:] - x[:-2]) / 2))[v[1:-1] < 8]
     sharpest = float(np.nanmax(bend, initial=0.0))
     length = float(np.clip(sharpest**-0.5 if sharpest > 0 else width, width / _SHARPEST, width))
-    return Window(float(low), float(high), float(centre), float(width), length, np.inf if slowest is None else slowest)
+    return Window(float(low), float(high), float(centre), float(width), length, _slowest_rise(r))
 
 
-def _slowest_rise(v: Floats, x: Floats) -> float:
-    """nats per e-fold between the last point and one e-fold before it, on the worse side."""
-    rises = [v[end] - np.interp(x[end] / np.e, x, v) if v[end] <= RISE else np.inf for end in (0, -1)]
-    return float(min(rises))
+def _slowest_rise(r: Callable[[Floats], Floats]) -> float:
+    """The least rise over one of the last e-folds, in nats; a side on which r ends at infinity rises enough."""
+    ends = [r(sign * _E_FOLDS) for sign in (-1, 1)]
+    return min(float(np.min(np.diff(v))) if np.isfinite(v).all() else np.inf for v in ends)
 
 
 def _heights(r: Callable[[Floats], Floats], x: Floats) -> Floats:

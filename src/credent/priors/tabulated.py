@@ -3,7 +3,9 @@
     p(w) = exp a(w) / Z,     a: cubic between the points, a power beyond them (`priors.curve`),    Z = int exp a
 
 Z and the moments are Gauss-Legendre sums between the points and over the tails. Draws invert the distribution function.
-The cross-entropy with a Gaussian is a Gauss-Hermite sum, exact for polynomials of degree 63.
+The cross-entropy with a Gaussian is closed where the table is a polynomial of degree 2, 4 or 6 (a Gauss-Hermite sum is
+then exact); other tables have none, and VI takes a draw. (A quadrature would look at a few places of q, and give wrong
+gradients where q is wider than what the prior shows between them.)
 
 Shapes: `density` and `log_density` take arrays or tensors of any shape, elementwise.
 
@@ -34,14 +36,16 @@ Values = TypeVar("Values", Floats, Tensor)
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _E_FOLDS = np.linspace(0, 60, 241)  # how far the tails are integrated, in logarithms of the distance
-_HERMITE = 32
+_DEGREES = (2, 4, 6)
+_EXACT = 1e-9  # of the table's range: how closely a polynomial is one
+_HERMITE = 4  # nodes, exact up to degree 7
 
 
 class Tabulated(Independent):
     """A density from `log_densities` at increasing `points`, up to a constant; at scale one it is what was tabulated.
 
-    `error` bounds |p - p*| for all w, where the table is an estimate of p*. `log_priors` holds the log-densities that
-    the penalty asks for at each scale of the noise, at the points `grid`: for plots.
+    `error` estimates the largest |p - p*|, where the table is an estimate of p*. `log_priors` holds the log-densities
+    that the penalty asks for at each scale of the noise, at the points `grid`: for plots.
     """
 
     def __init__(
@@ -71,6 +75,12 @@ class Tabulated(Independent):
                 " one; give points further out, or another density."
             )
         self._log_mass = math.log(float(self._cells[1].sum()))
+        rules = list(scale.values()) if isinstance(scale, Mapping) else [scale]
+        if any(isinstance(rule, str) for rule in rules) and not math.isfinite(self.variance):
+            raise InputError(
+                f"Tabulated(scale={scale!r}): a rule sets the variance, and this density has no variance, its tails are"
+                " too heavy; write a number, such as scale=1.0 for the density as it was tabulated."
+            )
 
     @cached_property
     def _cells(self) -> tuple[Floats, Floats]:
@@ -137,13 +147,29 @@ class Tabulated(Independent):
         share = ((u - below[right - 1]) / (below[right] - below[right - 1])).clamp(0, 1)
         return torch.lerp(points[right - 1], points[right], share).to(like.dtype)
 
+    @cached_property
+    def _polynomial(self) -> np.polynomial.Polynomial | None:
+        """log p as a polynomial, if it is one at all points."""
+        values = self.log_density(self.points)
+        for degree in _DEGREES:
+            if len(self.points) >= 4 * degree:  # fewer prove nothing
+                found = np.polynomial.Polynomial.fit(self.points, values, degree)
+                if np.max(np.abs(found(self.points) - values)) <= _EXACT * np.ptp(values):
+                    return found
+        return None
+
     def cross_entropy(self, mean: Tensor, stddev: Tensor) -> Tensor | None:
-        """-E log p under N(mean, stddev^2), elementwise; None where a kink would spoil the sum."""
-        if self.kinks:
+        """-E log p under N(mean, stddev^2), elementwise; None unless log p is a polynomial."""
+        if self._polynomial is None:
             return None
         nodes, weights = np.polynomial.hermite_e.hermegauss(_HERMITE)
-        e, w = mean.new_tensor(nodes), mean.new_tensor(weights / weights.sum())
-        return -self.log_density(mean[..., None] + e * stddev[..., None]) @ w
+        e, shares = mean.new_tensor(nodes), mean.new_tensor(weights / weights.sum())
+        offset, slope = self._polynomial.mapparms()
+        z = offset + slope * (mean[..., None] + e * stddev[..., None])
+        value = torch.zeros_like(z)
+        for coefficient in self._polynomial.coef[::-1]:
+            value = value * z + float(coefficient)
+        return -value @ shares
 
     def __repr__(self) -> str:
         digest = hashlib.sha256(self.points.tobytes() + self._curve.coefficients.numpy().tobytes()).hexdigest()[:12]

@@ -170,9 +170,10 @@ def _check_sampler(objective: Objective, sampler: Langevin) -> None:
         )
     if not isinstance(objective.penalty, Prior):
         raise InputError(
-            f"{name} draws from a density, and {objective.described} is a penalty without one: take the prior behind"
-            " it, cr.penalties.prior_of(penalty, cr.penalties.Dirac), or keep the penalty and take an optimiser such as"
-            " torch.optim.Adam."
+            f"{name} draws from a density, and {objective.described} is a penalty without one. Take the prior"
+            " behind it: for L2 cr.priors.Gaussian and for L1 cr.priors.Laplace with the same rule, or, for a number,"
+            " cr.penalties.prior_of(penalty, cr.penalties.Dirac); groups have none. Or keep the penalty and take an"
+            " optimiser such as torch.optim.Adam."
         )
     if sampler.num_data != objective.num_data:
         raise InputError(
