@@ -251,7 +251,9 @@ def test_parameters_keep_names_and_values_and_the_original_its_own():
     torch.testing.assert_close(again(X), again.second(functional.softplus(again.first(X))))
 
 
-@pytest.mark.parametrize("how", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net)), smooth], ids=str)
+@pytest.mark.parametrize(
+    "how", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net)), smooth], ids=["copied", "pickled", "smoothed"]
+)
 def test_copies_are_smooth_too(how):
     torch.manual_seed(0)
     soft = smooth(Method())
