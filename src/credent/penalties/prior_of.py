@@ -6,7 +6,7 @@ if it is a KL divergence: if r = KL(q || p) + constant for some prior p. Then p 
     E[A(mu + nu e)] = -r(mu, nu) - H[nu e] + constant,                                                      (*)
 
 and A is found by `trend` where r is a polynomial plus a wave, else by `inversion`. Without noise A = -r. A learnt
-nu is tested from 1/1000 of the prior's width to 10 widths. The answer is a `Tabulated` prior with an error estimate, or
+nu is tested from 1/100 of the prior's width to 3 widths. The answer is a `Tabulated` prior with an error estimate, or
 `NoPrior` with the reason. [Wolinski, Charpiat, Ollivier 2022]
 
 >>> p = prior_of(lambda mu, sigma: 2 * (mu**2 + sigma**2) - np.log(sigma), stats.norm)
@@ -36,7 +36,7 @@ from credent.priors.tabulated import Tabulated
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _SCALES = (0.01, 0.1, 0.4, 1.0)  # of a learnt nu, in units of the penalty's width
-_ELSEWHERE = np.geomspace(1e-3, 10.0, 12)  # where (*) is tested besides, in the same units
+_ELSEWHERE = np.geomspace(0.015, 3.0, 12)  # in widths: between the fitted scales, and beyond the largest
 _FEW = 40  # points for that
 _SHARE = 1e-4  # of what the noise adds to the log-density, which may be thousands of nats
 _MOST_LEFT = 5e-3  # nats that (*) may miss, beyond the noise in r
@@ -53,7 +53,7 @@ def prior_of(r: Any, family: Family) -> Tabulated | NoPrior:
     distribution, unfrozen if the scale is learnt, frozen if it is fixed, or `Dirac` for weights without noise.
 
     What is assumed: no feature of r, such as a mode or a dip, is narrower than about 5 % of its distance from 0, or the
-    search may miss it. With a learnt scale (*) is tested at 16 scales from 1/1000 of the prior's width to 10 widths,
+    search may miss it. With a learnt scale (*) is tested at 16 scales from 1/100 of the prior's width to 3 widths,
     and not between or beyond them.
     """
     noise = noise_of(family)
