@@ -18,7 +18,7 @@ Shapes: `norms` has one vector for each weight, as long as the layer has neurons
 >>> norms(net, over="rows")["weight"], norms(net, over="columns")["weight"]
 (tensor([ 5.,  0., 12.]), tensor([ 3.0000, 12.6491]))
 >>> dead(net, over="rows")
-{'weight': 1}
+{'weight': tensor([False,  True, False])}
 """
 
 from dataclasses import dataclass
@@ -75,14 +75,14 @@ def norms(net: nn.Module, over: Over = "rows") -> Params:
     return {k: each.norms(params[k].detach(), over) for k, each in neurons(layout).items()}
 
 
-def dead(net: nn.Module, over: Over = "rows", tolerance: float = 1e-2) -> dict[str, int]:
-    """How many neurons of each weight have a norm of at most `tolerance` times the largest of that weight.
+def dead(net: nn.Module, over: Over = "rows", tolerance: float = 1e-2) -> Params:
+    """Which neurons of each weight have a norm of at most `tolerance` times the largest of that weight, as booleans.
 
     Relative to the largest, because a norm layer may undo the size of a whole layer; a layer of zeros is all dead.
     """
     if not 0 <= tolerance < 1:
         raise InputError(f"dead(tolerance={tolerance}): a share of the layer's largest norm, such as 0.01.")
-    return {k: int((each <= tolerance * each.max()).sum()) for k, each in norms(net, over).items()}
+    return {k: each <= tolerance * each.max() for k, each in norms(net, over).items()}
 
 
 def check_over(over: str) -> None:

@@ -30,7 +30,7 @@ from credent.likelihoods import Categorical
 from credent.objectives import MAP
 from credent.papers.images import Size, images
 from credent.papers.images import train as trained
-from credent.penalties import L1, L2, GroupLasso, norms
+from credent.penalties import L1, L2, GroupLasso, dead
 from credent.penalties.neurons import Over, neurons
 from credent.penalties.weights import OnWeights
 from credent.predict import predict
@@ -102,9 +102,9 @@ def description(penalty: Which, factors: Factors, net: nn.Module) -> OnWeights:
 
 def gone(net: nn.Module, over: Over) -> dict[str, Tensor]:
     """Which neurons are gone, by the weight's name."""
-    each = norms(net, over)
-    names = list(each)[:-1] if over == "rows" else list(each)[1:]
-    return {name: each[name] <= TOLERANCE * each[name].max() for name in names}
+    small = dead(net, over, TOLERANCE)
+    names = list(small)[:-1] if over == "rows" else list(small)[1:]
+    return {name: small[name] for name in names}
 
 
 def without(net: nn.Module, over: Over, small: dict[str, Tensor]) -> nn.Module:
