@@ -18,7 +18,7 @@ training; nothing here changes what is optimised.
 import random
 import time
 import warnings
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +39,7 @@ from credent.training.convergence import warn_of_short_reach
 from credent.training.distributed import own_device
 from credent.training.history import Row
 from credent.training.interrupt import Interrupt
+from credent.training.monitor import Monitor
 from credent.training.progress import Report
 from credent.training.result import Result
 from credent.training.run import Run
@@ -67,6 +68,7 @@ def fit(
     autocast: torch.dtype | None = None,
     device: str | torch.device | None = None,
     keep: Thin | None = None,
+    monitors: Sequence[Monitor] = (),
     checkpoint_every: int | None = None,
     log_every: int = 100,
     progress: bool = True,
@@ -81,6 +83,7 @@ def fit(
     accumulate, clip: batches per optimiser step; the largest norm of a step's gradient.
     autocast: `torch.bfloat16` runs the network in mixed precision.
     keep: which weights of the run become the posterior's draws, for samplers.
+    monitors: look at the objective while it trains, every so many steps; their numbers are rows of the history.
     checkpoint_every: steps between checkpoints; None is every 15 seconds, and always at the end or when interrupted.
     """
     if autocast not in (None, torch.bfloat16):
@@ -104,7 +107,7 @@ def fit(
     if scheduler is not None and scheduler.optimizer is not optimizer:
         raise InputError("this scheduler moves the rates of another optimiser: build it on the one that fit gets.")
     probe = None if val is None else batches.joined(val)
-    run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir)
+    run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir, monitors)
     run.begin(resume)
     if run.total and not run.step:
         per = 1 if schedule == "step" or epochs is None else run.total // epochs

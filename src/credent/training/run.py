@@ -6,7 +6,7 @@ over, and the generators are set to where they were: the data order and every la
 uninterrupted run.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from credent.training.distributed import Group
 from credent.training.fingerprint import changed, fingerprint
 from credent.training.finite import raise_bad_gradient, raise_if_broken, raise_non_finite
 from credent.training.history import History, Row
+from credent.training.monitor import Monitor, Monitors
 from credent.training.result import Result
 from credent.training.saving import save
 from credent.training.thin import Thin
@@ -45,12 +46,14 @@ class Run:
         accumulate: int,
         thin: Thin | None,
         run_dir: str | Path | None,
+        monitors: Sequence[Monitor] = (),
     ) -> None:
         if (epochs is None) == (steps is None):
             raise InputError("fit needs to know how long: write epochs=10, or steps=5000, not both.")
         self.objective, self.optimizer, self.loader, self.scheduler = objective, optimizer, loader, scheduler
         self.epochs, self.accumulate, self.thin = epochs, accumulate, thin
         self.run_dir = None if run_dir is None else Path(run_dir)
+        self.monitors = Monitors(monitors)
         self.device = objective.layout.first().device
         self.group = Group(self.device)
         self.first = self.group.rank == 0
@@ -118,6 +121,7 @@ class Run:
             self.scheduler.load_state_dict(state["scheduler"])
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
         self._tally = dict(state["tally"])
+        self.monitors.recall(state["monitors"])
         generators.restore(state["position"], self.generators)
         self._epoch_start = state["epoch_start"]
         self._position = None if self._epoch_start is None else state["position"]
@@ -138,6 +142,7 @@ class Run:
             "batch": self.batch,
             "step": self.step,
             "tally": self._tally,
+            "monitors": self.monitors.memory(),
             "epoch_start": self._epoch_start,
             "position": generators.capture(self.generators),
             "rows": len(self.history.rows),
@@ -212,9 +217,11 @@ class Run:
         if clip is not None:
             nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         self.optimizer.step()
-        self.optimizer.zero_grad()
         self.step += 1
-        return self._means()
+        if self.first and (seen := self.monitors.look(self.objective, self.step)):
+            self.history.append({"step": self.step, "epoch": self.epoch + 1, **seen})
+        self.optimizer.zero_grad()
+        return self._means() | self.monitors.cost()
 
     def _count(self, y: Tensor, share: float) -> None:
         terms = self.objective.last
