@@ -7,7 +7,9 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "credent"
 LEVEL = {
-    **dict.fromkeys(("errors", "files", "noise", "network", "layout", "predictive", "likelihoods", "smooth"), 0),
+    **dict.fromkeys(
+        ("errors", "files", "noise", "network", "layout", "predictive", "likelihoods", "smooth", "neurons"), 0
+    ),
     **dict.fromkeys(("families", "penalty", "cells"), 1),
     "priors": 2,
     **dict.fromkeys(("penalties", "predict", "fisher"), 3),

@@ -9,13 +9,27 @@
 torch.Size([4, 2])
 """
 
-from credent import data, families, likelihoods, metrics, models, objectives, penalties, priors, samplers
+from credent import (
+    attacks,
+    bandits,
+    data,
+    families,
+    fisher,
+    likelihoods,
+    metrics,
+    models,
+    objectives,
+    optim,
+    penalties,
+    priors,
+    samplers,
+)
 from credent.equivalence import equivalence
 from credent.errors import CredentError
 from credent.objectives import MAP, VI, VL
 from credent.predict import predict
 from credent.smooth import smooth
-from credent.training import Result, Thin, fit, load, save
+from credent.training import Chains, Result, Thin, chains, fit, load, save
 
 __version__ = "0.1.0"
 
@@ -23,18 +37,24 @@ __all__ = [
     "MAP",
     "VI",
     "VL",
+    "Chains",
     "CredentError",
     "Result",
     "Thin",
+    "attacks",
+    "bandits",
+    "chains",
     "data",
     "equivalence",
     "families",
+    "fisher",
     "fit",
     "likelihoods",
     "load",
     "metrics",
     "models",
     "objectives",
+    "optim",
     "penalties",
     "predict",
     "priors",

@@ -5,12 +5,14 @@ has. A prior is a penalty that also has a density (`credent.priors`).
 """
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
 from credent.families.posterior import Variational
 from credent.layout import Layout
+
+Q = TypeVar("Q", bound=Variational)
 
 
 class Penalty(nn.Module, ABC):
@@ -19,6 +21,10 @@ class Penalty(nn.Module, ABC):
     @abstractmethod
     def forward(self, q: Variational) -> Tensor:
         """r(q) in nats, differentiable in q's parameters."""
+
+    def sampled(self, q: Q) -> Q:
+        """What weights are drawn from, and so the posterior: q itself, or what this prior makes of it."""
+        return q
 
 
 class Description(Protocol):

@@ -26,7 +26,7 @@ def figures(
     objective: Objective, posterior: Posterior, data: Data, evaluation: Evaluation, history: Sequence[dict[str, Any]]
 ) -> list[Figure]:
     """All figures that this kind of data has."""
-    training = [plots.training_curves(history)] if history else []
+    training = [plots.training_curves(history), *_scale_ratio(history)] if history else []
     x, y = data.test[:]
     if isinstance(evaluation.predictive, GaussianPredictive):
         band = [_band(objective, posterior, data)] if data.shape == (1,) else []
@@ -64,6 +64,25 @@ def shown(scores: Mapping[str, V]) -> dict[str, V]:
     names = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "coverage", "interval_width")
     strangers = {"auroc": scores["auroc_shuffled"]} if "auroc_shuffled" in scores else {}
     return {k: v for k, v in scores.items() if k in names} | strangers
+
+
+def _scale_ratio(history: Sequence[dict[str, Any]]) -> list[Figure]:
+    """How the scales went, where `training.ScaleRatio` watched them."""
+    rows = [row for row in history if row.get("scale_ratio") is not None]
+    if not rows:
+        return []
+    ratio = {"mean over all weights": ([row["step"] for row in rows], [row["scale_ratio"] for row in rows])}
+    return [
+        plots.curves(
+            "Do its scales hold?",
+            ratio,
+            "Optimiser step",
+            "Scale of q over its first",
+            "The spread that training leaves the weights, over the spread they began with. It levels off where a prior"
+            " holds it up; a curve that keeps falling towards zero is a network becoming a single set of weights.",
+            topic="How it learned",
+        )
+    ]
 
 
 def _trust(pred: ClassPredictive, y: Tensor) -> list[Figure]:

@@ -5,7 +5,19 @@ import torch
 from torch import nn
 
 from credent.errors import InputError
-from credent.models import CVNN, MLP, VGG11, VGG13, VGG16, VGG19, LeNet5, PreActResNet18, ResNet20
+from credent.models import (
+    CVNN,
+    MLP,
+    VGG11,
+    VGG13,
+    VGG16,
+    VGG19,
+    DenseNet121,
+    LeNet5,
+    PreActResNet18,
+    ResNet18,
+    ResNet20,
+)
 
 
 def count(net: nn.Module) -> int:
@@ -20,6 +32,12 @@ NETWORKS = [
     (lambda: ResNet20(3, width=8, in_channels=1), (1, 28, 28)),
     (lambda: PreActResNet18(3, width=8), (3, 32, 32)),
     (lambda: PreActResNet18(3, width=8, in_channels=1, activation=nn.Softplus), (1, 28, 28)),
+    (lambda: ResNet18(3, width=8), (3, 32, 32)),
+    (lambda: ResNet18(3, width=4, in_channels=1, activation=nn.Softplus), (1, 8, 8)),
+    (lambda: DenseNet121(3, width=8), (3, 32, 32)),
+    (lambda: DenseNet121(3, width=4), (3, 16, 16)),
+    (lambda: DenseNet121(3, width=4, in_channels=1), (1, 8, 8)),
+    (lambda: DenseNet121(3, width=4, in_channels=1, activation=nn.Softplus), (1, 28, 28)),
     (lambda: CVNN(3, width=8), (3, 32, 32)),
     (lambda: CVNN(3, width=8, in_channels=1, pixels=14), (1, 14, 14)),
     (lambda: VGG16(3, width=8), (3, 32, 32)),
@@ -42,6 +60,16 @@ def test_published_parameter_counts():
     # 14,728,266 and 20,040,522 count a bias for every channel, which we leave to the norm layers' shift
     assert count(VGG16(10)) == 14_728_266 - (2 * 64 + 2 * 128 + 3 * 256 + 6 * 512)
     assert count(VGG19(10)) == 20_040_522 - (2 * 64 + 2 * 128 + 4 * 256 + 8 * 512)
+    # the same by the 14,714,688 of the convolutions of the original, biases included: a gain in place of each bias ...
+    assert count(VGG16(10)) == 14_714_688 + (2 * 64 + 2 * 128 + 3 * 256 + 6 * 512) + 5130
+    assert count(ResNet18(10)) == 11_173_962
+    assert count(DenseNet121(10)) == 6_956_298
+
+
+def test_counts_agree_with_the_originals_for_imagenet():
+    """Those begin with a 7x7 convolution (DenseNet with a norm after it) and end in 1,000 classes."""
+    assert count(ResNet18(1000)) + conv(3, 64, 7) - conv(3, 64) == 11_689_512
+    assert count(DenseNet121(1000)) + conv(3, 64, 7) + 2 * 64 - conv(3, 64) == 7_978_856
 
 
 def test_counts_by_hand_at_another_width():
@@ -54,6 +82,8 @@ def test_counts_by_hand_at_another_width():
     convs = conv(3, w) + sum(conv(a, b) + 3 * conv(b, b) + (conv(a, b, 1) if a != b else 0) for a, b in stages)
     norms = 2 * (sum(a + 3 * b for a, b in stages) + 8 * w)
     assert count(PreActResNet18(10, width=w)) == convs + norms + 8 * w * 10 + 10
+    norms = 2 * (w + sum(4 * b + (b if a != b else 0) for a, b in stages))
+    assert count(ResNet18(10, width=w)) == convs + norms + 8 * w * 10 + 10
     convs = conv(1, w) + conv(w, 2 * w) + conv(2 * w, 4 * w) + conv(4 * w, 4 * w)
     convs += conv(4 * w, 8 * w) + 3 * conv(8 * w, 8 * w)
     assert count(VGG11(7, width=w, in_channels=1)) == convs + 2 * (1 + 2 + 8 + 32) * w + 8 * w * 7 + 7
@@ -75,7 +105,7 @@ def test_shapes_gradients_and_scale_at_the_start(make, shape):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
 
 
-@pytest.mark.parametrize("make", [CVNN, ResNet20, PreActResNet18, VGG16])
+@pytest.mark.parametrize("make", [CVNN, ResNet20, ResNet18, PreActResNet18, DenseNet121, VGG16])
 def test_networks_for_relu_start_as_kaiming_says(make):
     torch.manual_seed(0)
     net = make(width=8)
@@ -90,7 +120,16 @@ def test_networks_for_relu_start_as_kaiming_says(make):
             assert not module.bias.any()
 
 
-@pytest.mark.parametrize("make", [lambda a: MLP(4, 2, (8,), a), lambda a: LeNet5(activation=a)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: MLP(4, 2, (8,), a),
+        lambda a: LeNet5(activation=a),
+        lambda a: ResNet18(width=2, activation=a),
+        lambda a: DenseNet121(width=2, activation=a),
+        lambda a: VGG16(width=2, activation=a),
+    ],
+)
 def test_the_activation_is_the_one_asked_for(make):
     net = make(nn.Softplus)
     kinds = {type(module) for module in net.modules()}
@@ -169,6 +208,65 @@ def test_preact_shortcuts():
     torch.testing.assert_close(shrinking(x), expected)
 
 
+def test_resnet18_shortcuts():
+    """With the residual silenced, a block is its input or the normed projection of it, activated."""
+    torch.manual_seed(0)
+    net = ResNet18(width=4).eval()
+    same, shrinking = net.body[3], net.body[5]
+    x = torch.randn(2, 4, 8, 8)
+    for block in (same, shrinking):
+        nn.init.zeros_(block.residual[-1].weight)
+    assert torch.equal(same(x), x.clamp(min=0))
+    weight = shrinking.shortcut[0].weight[:, :, 0, 0]
+    expected = torch.einsum("oc,nchw->nohw", weight, x[:, :, ::2, ::2]) / (1 + 1e-5) ** 0.5
+    torch.testing.assert_close(shrinking(x), expected.clamp(min=0))
+
+
+def test_resnet18_halves_the_image_three_times():
+    net, sizes = ResNet18(width=2), []
+    h = torch.randn(1, 3, 32, 32)
+    for layer in net.body:
+        h = layer(h)
+        sizes.append(tuple(h.shape[1:3]))
+    assert sizes == [(2, 32)] * 5 + [(4, 16)] * 2 + [(8, 8)] * 2 + [(16, 4)] * 2
+
+
+def test_densenet_is_its_equation():
+    torch.manual_seed(0)
+    net = DenseNet121(4, width=4, in_channels=1).double().eval()
+    x = torch.randn(3, 1, 12, 12, dtype=torch.float64)
+
+    def activated(h, norm):  # running mean 0 and variance 1
+        return torch.relu(h / (1 + norm.eps) ** 0.5)
+
+    layers = iter(net.body)
+    h = nn.functional.conv2d(x, next(layers).weight, padding=1)
+    shapes = []
+    for stage, count in enumerate((6, 12, 24, 16)):
+        if stage:
+            norm, _, reduce, _ = next(layers)
+            h = torch.einsum("oc,nchw->nohw", reduce.weight[:, :, 0, 0], activated(h, norm))
+            if h.shape[-1] % 2:  # the mean of the pixels that are there
+                ones = nn.functional.pad(torch.ones_like(h), (0, 1, 0, 1))
+                h = nn.functional.pad(h, (0, 1, 0, 1))
+                h = h.unfold(2, 2, 2).unfold(3, 2, 2).sum((-1, -2)) / ones.unfold(2, 2, 2).unfold(3, 2, 2).sum((-1, -2))
+            else:
+                h = h.unfold(2, 2, 2).unfold(3, 2, 2).mean((-1, -2))
+        for _ in range(count):
+            norm, _, narrow, second, _, wide = next(layers).added
+            between = torch.einsum("oc,nchw->nohw", narrow.weight[:, :, 0, 0], activated(h, norm))
+            h = torch.cat([nn.functional.conv2d(activated(between, second), wide.weight, padding=1), h], 1)
+        shapes.append(tuple(h.shape[1:3]))
+    assert shapes == [(16, 12), (32, 6), (64, 3), (64, 2)]
+    h = activated(h, next(layers))
+    torch.testing.assert_close(net(x), h.mean((2, 3)) @ net.head.weight.T + net.head.bias)
+
+
+def test_densenet_wants_an_even_width():
+    with pytest.raises(InputError, match=r"width=5.*even"):
+        DenseNet121(width=5)
+
+
 def test_vgg_is_its_equation_and_pools_small_images_to_one_pixel():
     torch.manual_seed(0)
     net = VGG16(4, width=2, in_channels=1).double().eval()
@@ -196,7 +294,13 @@ def test_vgg_keeps_one_of_the_three_linear_layers(make, depth):
     assert sum(isinstance(m, nn.Conv2d | nn.Linear) for m in make().modules()) == depth
 
 
-@pytest.mark.parametrize(("make", "depth"), [(ResNet20, 20), (lambda: PreActResNet18(width=4), 18)])
+def test_depth_of_densenet_is_in_its_name():
+    assert sum(isinstance(m, nn.Conv2d | nn.Linear) for m in DenseNet121(width=2).modules()) == 121
+
+
+@pytest.mark.parametrize(
+    ("make", "depth"), [(ResNet20, 20), (lambda: PreActResNet18(width=4), 18), (lambda: ResNet18(width=4), 18)]
+)
 def test_depth_is_in_the_name(make, depth):
     layers = [m for m in make().modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     assert sum(1 for m in layers if isinstance(m, nn.Linear) or m.kernel_size == (3, 3)) == depth

@@ -684,7 +684,7 @@ def test_a_layout_and_a_network_of_ones_own():
         values.append(
             (
                 curvature.exact(layout, rho.exp(), net(x), score),
-                curvature.finite_difference(Network(net), layout, rho, rho.exp().detach(), likelihood, x, score),
+                curvature.finite_difference(Network(net), layout, rho, rho.exp().detach(), likelihood, x, score)[0],
             )
         )
     assert values[0][0].item() == pytest.approx(values[0][1].item(), rel=1e-12) == values[1][0].item()

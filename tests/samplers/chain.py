@@ -42,7 +42,7 @@ def run(run_dir: str, kind: str, killed_at: int | None = None) -> cr.Result:
         epochs=6,
         scheduler=cr.samplers.cyclical(sampler, period=10),
         schedule="step",
-        keep=cr.Thin(after=0.2, every=2),
+        keep=cr.Thin(after=0.4, every=2),
         checkpoint_every=4,
         run_dir=Path(run_dir),
         resume=True,

@@ -59,11 +59,11 @@ def test_drift_and_noise_are_those_of_the_dense_matrices(layer, shape, fan_in, c
         q = math.sqrt(max(fan_in / count, 1))
         kernel = layer.weight[0, 0].numel()
         per_group = layer.weight.shape[1]
-        floored = variance + 1e-2 * variance.max() + 1e-4
         for unit in range(len(layer.weight)):
             first = unit * getattr(layer, "groups", 1) // len(layer.weight) * per_group
             mine = slice(first, first + per_group)
-            p = dense_p(np.repeat(mean[mine], kernel), np.repeat(floored[mine], kernel), q)
+            floored = variance[mine] + 1e-2 * variance[mine].max() + 1e-4
+            p = dense_p(np.repeat(mean[mine], kernel), np.repeat(floored, kernel), q)
 
             def theta(tensors, unit=unit):
                 return np.concatenate([[tensors[1][unit].item()], tensors[0][unit].flatten().numpy()])

@@ -129,6 +129,14 @@ def orders() -> dict[str, Any]:
     return found
 
 
+def sampled(seed: int | None) -> list[dict[str, Tensor]]:
+    """Draws of a sampler whose stream each process seeds for itself."""
+    built = objective(cr.MAP)
+    sampler = cr.samplers.SGLD(built.net.parameters(), lr=1e-2, num_data=N, seed=100 + RANK)
+    keep = cr.Thin(after=0.0, every=2)
+    return list(cr.fit(built, sampler, [rows()], steps=4, keep=keep, seed=seed, progress=False).posterior.draws())
+
+
 def main(directory: Path) -> None:
     """Everything, in one start of the processes."""
     torch.set_num_threads(1)
@@ -137,6 +145,7 @@ def main(directory: Path) -> None:
     options = {"steps": 4, "progress": False}
     kept = cr.fit(built, None, [rows()], keep=cr.Thin(after=0.0, every=2), **options)
     found["kept"] = list(kept.posterior.draws())
+    found["sampled"] = {"own": sampled(None), "seeded": sampled(3)}
     cr.fit(objective(), None, [rows()], run_dir=directory / f"only{RANK}", checkpoint_every=1, **options)
     whole = chain(directory / "whole", None, resume=False)
     found["draws"] = len(whole.posterior)

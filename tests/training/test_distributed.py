@@ -86,6 +86,16 @@ def test_both_take_the_same_draws_without_files(two):
         assert all(torch.equal(a[k], b[k]) for k in a)
 
 
+@pytest.mark.parametrize(("how", "seed"), [("own", None), ("seeded", 3)])
+def test_a_sampler_adds_the_same_noise_everywhere(single, two, how, seed):
+    """Each process built its sampler with a seed of its own; the stream of the first, or of fit's seed, is all's."""
+    expected = single.sampled(seed)
+    for found in two[0]:
+        for draw, other in zip(found["sampled"][how], expected, strict=True):
+            for k, w in draw.items():
+                torch.testing.assert_close(w, other[k], rtol=0, atol=1e-6)
+
+
 def test_only_the_first_writes(two):
     directory = two[1]
     names = {p.name for p in (directory / "only0").iterdir()}

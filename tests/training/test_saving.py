@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import shutil
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import credent as cr
-from credent.errors import CheckpointError
+from credent.errors import CheckpointError, InputError
+from credent.families import draws as draws_module
+from credent.families.draws import DrawFiles
 
 X = torch.linspace(-2, 2, 20)[:, None]
 KINDS = ["MAP", "Gaussian", "Radial", "Draws"]
@@ -60,10 +64,15 @@ def test_a_loaded_posterior_predicts_the_same_bits(tmp_path, same, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_leaves_the_file_that_save_writes(tmp_path, kind):
+def test_a_run_leaves_the_files_that_save_writes(tmp_path, kind):
     objective, posterior = trained(kind, tmp_path / "run")
-    cr.save(objective, tmp_path / "saved.safetensors", posterior if kind == "Draws" else None)
-    assert (tmp_path / "run" / "posterior.safetensors").read_bytes() == (tmp_path / "saved.safetensors").read_bytes()
+    cr.save(objective, tmp_path / "saved" / "posterior.safetensors", posterior if kind == "Draws" else None)
+
+    def contents(directory):
+        return {p.relative_to(directory): p.read_bytes() for p in directory.rglob("*.safetensors")}
+
+    assert contents(tmp_path / "run") == contents(tmp_path / "saved")
+    assert len(contents(tmp_path / "run")) == (3 if kind == "Draws" else 1)
 
 
 @pytest.mark.parametrize("kind", ["Gaussian", "Draws"])
@@ -73,9 +82,9 @@ def test_the_bytes_depend_on_the_numbers_alone(tmp_path, kind):
         objective, posterior = trained(kind)
         if name == "b":  # where the streams stand is no part of a posterior
             next(objective.posterior.draws())
-        path = tmp_path / name
-        cr.save(objective, path, posterior if kind == "Draws" else None)
-        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+        cr.save(objective, tmp_path / name / "p.safetensors", posterior if kind == "Draws" else None)
+        files = sorted((tmp_path / name).rglob("*.safetensors"))
+        digests.add(hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest())
     assert len(digests) == 1
 
 
@@ -88,12 +97,65 @@ def test_nothing_but_numbers_is_inside(tmp_path):
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + length])
     about = header.pop("__metadata__")
-    assert json.loads(about["credent"]) == {"credent": 1, "objective": "MAP", "family": "DiracPosterior"}
+    assert json.loads(about["credent"]) == {"credent": 1, "objective": "MAP", "family": "DiracPosterior", "draws": 2}
     assert max(each["data_offsets"][1] for each in header.values()) == len(raw) - 8 - length
     names = {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"}
     statistics = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    expected = {f"net.{n}" for n in names | statistics} | {f"draws/{i}/{n}" for i in (0, 1) for n in names}
-    assert header.keys() == expected | {"likelihood.log_scale"}
+    assert header.keys() == {f"net.{n}" for n in names | statistics} | {"likelihood.log_scale"}
+    assert {p.name for p in (tmp_path / "draws").iterdir()} == {f"{i:08d}.safetensors" for i in (0, 1)}
+    assert load_file(tmp_path / "draws" / "00000001.safetensors").keys() == names
+
+
+# -- draws beside the file --------------------------------------------------------------------------------------------
+
+
+def test_draws_are_read_one_at_a_time_and_mapped(tmp_path, monkeypatch):
+    """Loading opens the first draw alone, and what a draw's tensors point to is the file, not a copy."""
+    trained("Draws", tmp_path)
+    opened, original = [], draws_module.safe_open
+    monkeypatch.setattr(
+        draws_module, "safe_open", lambda path, **how: opened.append(path.name) or original(path, **how)
+    )
+    loaded = cr.load(build("Draws", seed=1), tmp_path / "posterior.safetensors")
+    assert opened == ["00000000.safetensors"]
+    assert loaded.directory == tmp_path / "draws"
+    held = loaded[1]  # while it is held, the process has the file mapped
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        assert str(tmp_path / "draws" / "00000001.safetensors") in maps.read_text()
+    before = held["0.weight"].clone()
+    held["0.weight"].add_(1.0)  # the mapping is private
+    assert torch.equal(loaded[1]["0.weight"], before)
+
+
+def test_missing_and_foreign_draws_are_named(tmp_path):
+    trained("Draws", tmp_path)
+    path = tmp_path / "posterior.safetensors"
+    (tmp_path / "draws" / "00000000.safetensors").unlink()
+    fresh = build("Draws", seed=1)
+    before = fresh.net[0].weight.clone()
+    with pytest.raises(CheckpointError, match=r"has 2 draws, and .*draws holds 1.*copy it along.*Draws\("):
+        cr.load(fresh, path)
+    assert len(cr.families.Draws(tmp_path / "draws")) == 1
+    shutil.rmtree(tmp_path / "draws")
+    with pytest.raises(CheckpointError, match=r"has 2 draws, and .*draws holds 0"):
+        cr.load(fresh, path)
+    for _ in range(2):
+        DrawFiles(tmp_path / "draws").append({"w": torch.zeros(1)})
+    with pytest.raises(CheckpointError, match="draws of another network"):
+        cr.load(fresh, path)
+    assert torch.equal(fresh.net[0].weight, before)
+
+
+def test_draws_of_another_posterior_are_not_mixed_in(tmp_path):
+    objective, posterior = trained("Draws")
+    cr.save(objective, tmp_path / "a.safetensors", posterior)
+    with pytest.raises(InputError, match=r"already holds 2 draws of another posterior.*directory of its own"):
+        cr.save(objective, tmp_path / "b.safetensors", posterior)
+    assert not (tmp_path / "b.safetensors").exists()
+    loaded = cr.load(build("Draws", 0), tmp_path / "a.safetensors")
+    cr.save(objective, tmp_path / "a.safetensors", loaded)  # they are there already
+    assert len(list((tmp_path / "draws").iterdir())) == 2
 
 
 def test_saving_leaves_no_part_and_replaces_whole(tmp_path):

@@ -3,8 +3,9 @@
 import difflib
 import json
 import os
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -16,6 +17,7 @@ from credent.errors import InputError
 from credent.papers import Experiment, Scale, reproduce_paper
 from credent.papers import reproduce as reproduce_one
 from credent.papers.reproduce import SMOKE, Reproduction
+from credent.papers.verdict import Outcome
 
 
 @guarded
@@ -98,11 +100,25 @@ def _tell(page: Path, done: tuple[Reproduction, ...], as_json: bool) -> None:
         told = [json.loads(each.summary.read_text()) | {"page": str(each.page)} for each in done]
         typer.echo(json.dumps({"page": str(page), "experiments": told}))
         return
-    table = Table(title="verdicts", title_justify="left", show_lines=True)
-    for column in ("experiment", "claim", "verdict", "evidence"):
+    Console().print(_claims(done[0]) if len(done) == 1 else _counts(done))
+    typer.echo(f"page, with the evidence: {page}")
+
+
+def _claims(one: Reproduction) -> Table:
+    table = Table(title=one.experiment.name, box=None, title_justify="left")
+    for column in ("verdict", "claim"):
+        table.add_column(column, no_wrap=column == "verdict")
+    for verdict in one.verdicts:
+        table.add_row(verdict.outcome, verdict.claim)
+    return table
+
+
+def _counts(done: tuple[Reproduction, ...]) -> Table:
+    table = Table(title="claims", box=None, title_justify="left")
+    outcomes = get_args(Outcome)
+    for column in ("experiment", *outcomes):
         table.add_column(column)
     for each in done:
-        for verdict in each.verdicts:
-            table.add_row(each.experiment.name, verdict.claim, verdict.outcome, verdict.evidence)
-    Console().print(table)
-    typer.echo(f"page: {page}")
+        found = Counter(verdict.outcome for verdict in each.verdicts)
+        table.add_row(each.experiment.name, *(str(found[outcome] or "") for outcome in outcomes))
+    return table

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from credent.data.bandits import BANDIT_FILES, BANDITS, adult, covertype, mushroom, shuttle
 from credent.data.dataset import Data
 from credent.data.digits import digits
 from credent.data.directory import data_directory
@@ -56,6 +57,10 @@ _SETS = {
     **{
         f"uci/{name}": _Set(partial(uci, name), description, (f"uci_regression/{name}.npz",))
         for name, description in UCI.items()
+    },
+    **{
+        f"bandits/{name}": _Set(read, BANDITS[name], (BANDIT_FILES[name],))
+        for name, read in {"mushroom": mushroom, "shuttle": shuttle, "covertype": covertype, "adult": adult}.items()
     },
 }
 

@@ -1,6 +1,7 @@
 """Where data files live: the directory that was passed, else the one that the environment variable CREDENT_DATA names.
 
     DIR/MNIST/raw/*.gz   DIR/FashionMNIST/raw/*.gz   DIR/{CIFAR10,CIFAR100,SVHN}/   DIR/uci_regression/*.npz
+    DIR/bandits/*.npz
 
 >>> data_directory("somewhere").name
 'somewhere'
@@ -12,8 +13,8 @@ from pathlib import Path
 from credent.errors import InputError
 
 HOW_TO_GET_DATA = (
-    "DIR holds MNIST/raw/*.gz, FashionMNIST/raw/*.gz, CIFAR10/, CIFAR100/, SVHN/ and uci_regression/*.npz "
-    "(docs/data.md has the layout). `credent data download mnist --data-dir DIR`, or in Python "
+    "DIR holds MNIST/raw/*.gz, FashionMNIST/raw/*.gz, CIFAR10/, CIFAR100/, SVHN/, uci_regression/*.npz and "
+    "bandits/*.npz (docs/data.md has the layout). `credent data download mnist --data-dir DIR`, or in Python "
     '`credent.data.download("mnist", "DIR")`, fetches MNIST; fashion_mnist likewise. '
     "digits, cubic, sine_gap and heteroscedastic are built in and need no directory."
 )

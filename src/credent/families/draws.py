@@ -27,18 +27,28 @@ from credent.network import Params
 
 
 class Draws(Posterior):
-    """An equally weighted set of weights; iterate it, index it, or hand it to `predict`."""
+    """An equally weighted set of weights; iterate it, index it, or hand it to `predict`.
 
-    def __init__(self, draws: "Sequence[Params] | DrawFiles") -> None:
+    draws: the weights themselves, or the directory of a run that holds them, `Draws("runs/x/draws")`.
+    """
+
+    def __init__(self, draws: "Sequence[Params] | str | os.PathLike[str]") -> None:
+        if isinstance(draws, str | os.PathLike):
+            draws = DrawFiles(draws)
         if len(draws) == 0:
             raise InputError("a posterior of draws needs at least one; let the chain run longer or thin it less.")
-        self._draws = draws
+        self._draws: Sequence[Params] = draws
 
     def __len__(self) -> int:
         return len(self._draws)
 
     def __getitem__(self, index: int) -> Params:
         return self._draws[index]
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the draws lie, one file each; None where they are in memory."""
+        return self._draws.directory if isinstance(self._draws, DrawFiles) else None
 
     def mean(self) -> Params:
         """Mean over the draws, in one pass."""
@@ -81,23 +91,38 @@ class Draws(Posterior):
 
 
 class DrawFiles(Sequence[Params]):
-    """Draws in a directory, one memory-mapped file each, in the order in which they were added."""
+    """Draws in a directory, one memory-mapped file each, in the order in which they were added.
+
+    `len` and a walk through all of them look at the directory; an index is into what was last seen there, so that
+    reading one draw of thousands does not list them all. `count` leaves out all but the first so many.
+    """
 
     _NAME = re.compile(r"(\d{8})\.safetensors")
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], count: int | None = None, device: str | torch.device = "cpu"
+    ) -> None:
         self.directory = Path(directory)
+        self._count, self._device = count, str(device)
+        self._seen: list[Path] | None = None
 
     def _files(self) -> list[Path]:
-        return sorted(p for p in self.directory.glob("*.safetensors") if self._NAME.fullmatch(p.name))
+        found = sorted(p for p in self.directory.glob("*.safetensors") if self._NAME.fullmatch(p.name))
+        self._seen = found[: self._count]
+        return self._seen
 
     def __len__(self) -> int:
         return len(self._files())
 
+    def __iter__(self) -> Iterator[Params]:
+        return map(self._read, self._files())
+
     def __getitem__(self, index: int) -> Params:  # type: ignore[override]
-        path = self._files()[index]
+        return self._read((self._files() if self._seen is None else self._seen)[index])
+
+    def _read(self, path: Path) -> Params:
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(path, framework="pt", device=self._device) as file:
                 return {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118  (not a dict)
         except Exception as error:
             raise CheckpointError(
@@ -106,12 +131,15 @@ class DrawFiles(Sequence[Params]):
 
     def append(self, params: Params) -> None:
         """Add one draw; it is there whole or not at all."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         tensors: dict[str, Tensor] = {k: w.detach().cpu().contiguous().clone() for k, w in params.items()}
-        number = max((int(p.stem) + 1 for p in self._files()), default=0)  # not the count: a broken draw may be deleted
-        write_atomically(self.directory / f"{number:08d}.safetensors", lambda path: save_file(tensors, path))
+        seen = self._files() if self._seen is None else self._seen
+        number = int(seen[-1].stem) + 1 if seen else 0  # not the count: a broken draw may be deleted
+        path = self.directory / f"{number:08d}.safetensors"
+        write_atomically(path, lambda temporary: save_file(tensors, temporary))
+        seen.append(path)
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` draws: those that a checkpoint knows of."""
         for path in self._files()[count:]:
             path.unlink()
+        self._seen = None

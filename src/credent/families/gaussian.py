@@ -119,9 +119,7 @@ class _SampleAndKL(torch.autograd.Function):
         ctx.save_for_backward(sigma, e, *means)
         flat, weights = layout.lay(means)
         flat.addcmul_(sigma, e, value=sign)
-        norms = torch._foreach_norm([*_offsets(layout, prior, means), *layout.unflatten(sigma).values()])
-        constant = sum(shape.numel() * (math.log(prior.scale[k]) - 0.5) for k, shape in layout.shapes.items())
-        kl = torch.stack(norms).square() @ _precisions(layout, prior, sigma).repeat(2) / 2 - rho.sum() + constant
+        kl = closed_kl(layout, prior, rho, sigma, means)
         return kl, *weights
 
     @staticmethod
@@ -129,7 +127,7 @@ class _SampleAndKL(torch.autograd.Function):
     def backward(ctx: Any, c: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         sigma, e, *means = ctx.saved_tensors
         layout, prior = ctx.layout, ctx.prior
-        shares = list((c * _precisions(layout, prior, sigma)).unbind())
+        shares = list((c * precisions(layout, prior, sigma)).unbind())
         by_rho, views = layout.lay(grads)
         by_rho.mul_(e)
         if ctx.sign < 0:
@@ -137,15 +135,22 @@ class _SampleAndKL(torch.autograd.Function):
         torch._foreach_addcmul_(views, list(layout.unflatten(sigma).values()), shares)
         by_rho.mul_(sigma).sub_(c)
         by_mean = layout.lay(grads)[1]
-        torch._foreach_addcmul_(by_mean, _offsets(layout, prior, means), shares)
+        torch._foreach_addcmul_(by_mean, offsets(layout, prior, means), shares)
         return None, None, by_rho, None, None, None, *by_mean
 
 
-def _offsets(layout: Layout, prior: DiagonalGaussian, means: Sequence[Tensor]) -> list[Tensor]:
+def closed_kl(layout: Layout, prior: DiagonalGaussian, rho: Tensor, sigma: Tensor, means: Sequence[Tensor]) -> Tensor:
+    """KL(q || p) in nats as a number: no gradient flows through it."""
+    norms = torch._foreach_norm([*offsets(layout, prior, means), *layout.unflatten(sigma).values()])
+    constant = sum(shape.numel() * (math.log(prior.scale[k]) - 0.5) for k, shape in layout.shapes.items())
+    return torch.stack(norms).square() @ precisions(layout, prior, sigma).repeat(2) / 2 - rho.sum() + constant
+
+
+def offsets(layout: Layout, prior: DiagonalGaussian, means: Sequence[Tensor]) -> list[Tensor]:
     """mu - m by tensor; most rest at zero and need no subtraction."""
     return [mu - prior.loc[k] if prior.loc[k] else mu for k, mu in zip(layout.names, means, strict=True)]
 
 
-def _precisions(layout: Layout, prior: DiagonalGaussian, like: Tensor) -> Tensor:
+def precisions(layout: Layout, prior: DiagonalGaussian, like: Tensor) -> Tensor:
     """1 / s^2, one for each tensor."""
     return like.new_tensor([prior.scale[k] ** -2 for k in layout.names])

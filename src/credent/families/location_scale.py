@@ -58,9 +58,10 @@ class LocationScale(Variational):
 
     def _residuals(self, params: Params, detached: bool) -> tuple[Params, Tensor]:
         """e = (w - mu) / sigma by name, and sum log sigma."""
-        sigma, rho, means = self.scales.sigma(), self.scales.log_sigma(), self.layout.params()
         if detached:
-            sigma, rho, means = sigma.detach(), rho.detach(), self.mean()
+            sigma, rho, means = self.scales.values(), self.scales.log_sigma().detach(), self.mean()
+        else:
+            sigma, rho, means = self.scales.sigma(), self.scales.log_sigma(), self.layout.params()
         scale = self.layout.views(sigma)
         return {k: (params[k] - means[k]) / scale[k] for k in means}, rho.sum()
 

@@ -83,10 +83,14 @@ class RadialPosterior(LocationScale):
         return self.scales.log_sigma().sum() + sum(_standard_entropy(d) for d in sizes)
 
     def kl(self, prior: "Prior") -> Tensor | None:
-        """KL(q || p) in nats for a Gaussian prior."""
-        if prior.gaussian is None:
-            return None
+        """KL(q || p) in nats for a prior whose log-density is quadratic."""
         means, scale = self.layout.params(), self.layout.views(self.scales.sigma())
+        if prior.gaussian is None:
+            if not prior.quadratic:
+                return None
+            stddev = {k: s / math.sqrt(s.numel()) for k, s in scale.items()}
+            cross_entropy = prior.cross_entropy(means, stddev)
+            return None if cross_entropy is None else cross_entropy - self.entropy()
         total = -self.entropy()
         for k, mu in means.items():
             m, s = prior.gaussian.loc[k], prior.gaussian.scale[k]

@@ -5,6 +5,7 @@ whether the model is less sure where it is wrong or far from home. Bad input rai
 """
 
 from credent.metrics.calibration import Reliability, classwise_ece, ece, mce, reliability
+from credent.metrics.chains import ess, rhat
 from credent.metrics.scores import accuracy, brier, coverage, crps_mixture, nll, rmse
 from credent.metrics.uncertainty import auroc, risk_coverage
 
@@ -17,9 +18,11 @@ __all__ = [
     "coverage",
     "crps_mixture",
     "ece",
+    "ess",
     "mce",
     "nll",
     "reliability",
+    "rhat",
     "risk_coverage",
     "rmse",
 ]

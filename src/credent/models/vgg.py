@@ -1,6 +1,6 @@
 """VGG for 32x32 images, with batch norm and one linear layer at its end.
 
-    stage = (conv 3x3 - bn - relu) as often as the depth says - max-pool 2x2
+    stage = (conv 3x3 - bn - activation) as often as the depth says - max-pool 2x2
 
 Five stages of 1, 2, 4, 8 and 8 times `width` channels, the mean over pixels, a linear head. Convolutions have no bias:
 the norm layer after each would undo it. Simonyan & Zisserman, Very deep convolutional networks, 2015, in the form that
@@ -17,6 +17,7 @@ Shapes: x (n, in_channels, 32, 32), or any other size; output (n, num_classes).
 torch.Size([2, 10])
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -32,14 +33,20 @@ class VGG(nn.Module):
     convolutions: ClassVar[tuple[int, ...]]
     """Of each stage."""
 
-    def __init__(self, num_classes: int = 10, width: int = 64, in_channels: int = 3) -> None:
+    def __init__(
+        self,
+        num_classes: int = 10,
+        width: int = 64,
+        in_channels: int = 3,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = in_channels
         for count, times in zip(self.convolutions, _WIDTHS, strict=True):
             for _ in range(count):
                 convolution = nn.Conv2d(channels, times * width, 3, padding=1, bias=False)
-                layers += [convolution, nn.BatchNorm2d(times * width), nn.ReLU()]
+                layers += [convolution, nn.BatchNorm2d(times * width), activation()]
                 channels = times * width
             layers.append(nn.MaxPool2d(2, ceil_mode=True))
         self.body = nn.Sequential(*layers)

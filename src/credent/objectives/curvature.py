@@ -13,9 +13,14 @@ the network once more at mu + h v, with the same rows, labels and dropout masks,
 
     H v = (grad at mu + h v - grad at mu) / h,            |h v| = 1e-5 |mu| in float32,
 
-in the memory of a plain step. Gradients also reach parameters that are not random: those of the network, and the noise
-level of a likelihood, whose draws move with it. [Unlu & Aitchison 2021, eqs. 28-30; the labels' own dependence on mu is
-left out there and here, which for classes is a third moment of the score.]
+in the memory of a plain step. Where the prior is Gaussian, KL(q || p) comes with it: its gradients,
+
+    dKL/dmu = (mu - m) / s^2,                dKL/d log sigma = sigma^2 / s^2 - 1,
+
+share the passes over the weights, which are most of the work in a small network. Gradients also reach parameters that
+are not random: those of the network, and the noise level of a likelihood, whose draws move with it. [Unlu & Aitchison
+2021, eqs. 28-30; the labels' own dependence on mu is left out there and here, which for classes is a third moment of
+the score.]
 
 Shapes: vectors (P,) of a layout; the result is a scalar, nats per datum.
 """
@@ -26,8 +31,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from credent.families.gaussian import closed_kl, offsets, precisions
+from credent.families.posterior import DiagonalGaussian
 from credent.layout import Layout
 from credent.likelihoods import Likelihood
 from credent.network import Network
@@ -56,8 +63,9 @@ def finite_difference(
     likelihood: Likelihood,
     x: Any,
     score: Score,
-) -> Tensor:
-    """C for the rows `x`, with its gradients attached."""
+    prior: DiagonalGaussian | None = None,
+) -> tuple[Tensor, Tensor]:
+    """C for the rows `x`, and KL(q || prior), zero without one, with their gradients attached."""
     means = list(layout.params().values())
     random = {id(p) for p in means}
     rest = [p for p in network.module.parameters() if p.requires_grad and id(p) not in random]
@@ -70,26 +78,28 @@ def finite_difference(
         drawn = score(leaf) / rows
         before = gradients(outputs, [*means, *rest], drawn.detach())
         with torch.no_grad():
-            g = layout.lay(before[: len(means)])[0]
-            v = (sigma * sigma).mul_(g).mul_(rows)
+            spread = layout.lay(before[: len(means)])[0].mul_(sigma)  # sigma g
+            v = torch.mul(spread, sigma, out=layout.vector(sigma))  # without its factor b, which waits for the end
             length, size = v.norm(), torch.stack(torch._foreach_norm(means)).norm()
-            if length == 0:
-                return sigma.new_zeros(())
             natural = sum(s.numel() * layout.roles[k].natural_scale ** 2 for k, s in layout.shapes.items())
             size = size.clamp_min(math.sqrt(natural))  # weights that start at zero need a step that is not lost
-            step = float(_STEP[sigma.dtype] * size / length)
-            flat, shifted = layout.lay(means)
-            flat.add_(v, alpha=step)
+            step = float(_STEP[sigma.dtype] * size / length) if length > 0 else 1.0  # without any, no step is too long
+            shifted = list(layout.unflatten(v.mul_(step)).values())
+            torch._foreach_add_(shifted, means)
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
         change = (moved.detach() - leaf.detach()) / step
         back, *by_noise = gradients(drawn, [leaf, *noise], change)
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
-        products = torch._foreach_div(torch._foreach_sub(after, before), step)  # gradients may share their memory
-        by_rho = g.mul_(v)
-        value = by_rho.sum() / 2
-    given: Tensor = _Given.apply(value, [by_rho, *products, *by_noise], rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
-    return given
+        value = spread.dot(spread) * (rows / 2)
+        kl = value.new_zeros(()) if prior is None else closed_kl(layout, prior, rho, sigma, means)
+        changes = list(layout.unflatten(v).values())  # where the shifted weights were; gradients may share their memory
+        for change_of_mean, there, here in zip(changes, after, before, strict=False):
+            torch.sub(there, here, out=change_of_mean)
+        changes += torch._foreach_sub(after[len(means) :], before[len(means) :]) if rest else []
+    known = (layout, prior, rows, step, sigma, spread, changes, by_noise)
+    terms: tuple[Tensor, Tensor] = _Given.apply(value, kl, known, rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
+    return terms
 
 
 def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,15 +133,36 @@ def _same_masks(device: torch.device) -> Iterator[None]:
         yield
 
 
+_Known = tuple[Layout, DiagonalGaussian | None, int, float, Tensor, Tensor, list[Tensor], list[Tensor]]
+
+
 class _Given(torch.autograd.Function):
-    """A value whose gradients are known."""
+    """C and the KL, whose gradients are made of what is known: b, h, sigma, sigma g and the changes of gradients."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, grads: list[Tensor], *inputs: nn.Parameter) -> Tensor:
-        ctx.grads = grads
-        return value.clone()
+    def forward(
+        ctx: Any, value: Tensor, kl: Tensor, known: _Known, rho: Tensor, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        *ctx.numbers, sigma, spread, changes, by_noise = known
+        means = inputs[: len(known[0].names)]
+        ctx.sizes = len(means), len(changes)
+        ctx.save_for_backward(sigma, spread, *means, *changes, *by_noise)  # and let go of by the backward pass
+        return value.clone(), kl.clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *torch._foreach_mul(ctx.grads, c)
+    def backward(ctx: Any, c: Tensor, k: Tensor) -> tuple[Tensor | None, ...]:
+        """With c and k the gradients of the loss by C and by the KL."""
+        (layout, prior, rows, step), (random, weights) = ctx.numbers, ctx.sizes
+        sigma, spread, *rest = ctx.saved_tensors
+        means, changes, by_noise = rest[:random], rest[random : random + weights], rest[random + weights :]
+        c = c * rows
+        by_rho = torch.mul(spread, spread, out=layout.vector(sigma)).mul_(c)
+        by_weights = torch._foreach_mul(changes, c / step)
+        if prior is not None:
+            shares = k * precisions(layout, prior, sigma)
+            views, scales = (list(layout.unflatten(t).values()) for t in (by_rho, sigma))
+            torch._foreach_addcmul_(views, scales, scales, shares.tolist())
+            by_rho.sub_(k)
+            torch._foreach_addcmul_(by_weights[:random], offsets(layout, prior, means), list(shares.unbind()))
+        return None, None, None, by_rho, *by_weights, *(g * c for g in by_noise)

@@ -38,7 +38,7 @@ class MAP(Objective):
         random: Random = None,
     ) -> None:
         super().__init__(net, likelihood, prior, num_data, beta, random)
-        self.q: DiracPosterior = Dirac().bind(self.layout)
+        self.q: DiracPosterior = self.penalty.sampled(Dirac().bind(self.layout))
 
     @property
     def posterior(self) -> DiracPosterior:

@@ -3,11 +3,9 @@
     loss = -(1/B) sum_i E_q log p(y_i | x_i, w)  +  (beta / N) KL(q || p)
 
 The first expectation is taken over `samples` draws of the weights, reparameterised. The KL is closed form where prior
-and family have one; otherwise it is estimated from the same draws by one of
-
-    path    log q_phi'(w) - log p(w),   phi' held constant: exact gradient zero when q = p       [Roeder et al. 2017]
-    total   log q_phi(w) - log p(w),    differentiated in full
-    score   (log q - log p) grad log q_phi(w): needs no reparameterisation, and is the noisiest  [Williams 1992]
+and family have one; otherwise it is estimated, from the same draws or from `kl_samples` others, by one of the
+estimators "path", "total" and "score" of `objectives.sampled_kl`. A prior may say that weights are drawn from a
+distribution that it makes of q: then that is sampled, pays the KL, and is the posterior.
 
 >>> net = nn.Linear(1, 1, bias=False)
 >>> _ = net.weight.data.fill_(0.0)
@@ -19,7 +17,7 @@ and family have one; otherwise it is estimated from the same draws by one of
 """
 
 from contextlib import nullcontext
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +28,8 @@ from credent.families.posterior import Variational
 from credent.layout import Layout, Random
 from credent.network import Params
 from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.sampled_kl import Estimator, kl_at, sampled_kl
 from credent.penalty import Description
-
-Estimator = Literal["closed", "path", "total", "score"]
 
 
 class Family(Protocol):
@@ -47,6 +44,8 @@ class VI(Objective):
     """Learn q(w) by maximising the evidence lower bound.
 
     `estimator="closed"` takes the KL's closed form where there is one and the path derivative where there is none.
+    There, `kl_samples` takes so many draws for the KL alone, a thousand at the memory of one; None takes the draws that
+    the likelihood has.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class VI(Objective):
         family: Family = families.Gaussian(),  # noqa: B008  (frozen)
         samples: int = 1,
         estimator: Estimator = "closed",
+        kl_samples: int | None = None,
         random: Random = None,
     ) -> None:
         super().__init__(net, likelihood, prior, num_data, beta, random)
@@ -69,9 +69,17 @@ class VI(Objective):
             raise InputError(f"VI(estimator={estimator!r}): write 'closed', 'path', 'total' or 'score'.")
         if estimator != "closed" and not isinstance(self.penalty, priors.Prior):
             raise InputError(f"VI(estimator={estimator!r}) estimates log p(w), and this penalty has no density.")
-        self.q = family.bind(self.layout)
+        if kl_samples is not None and kl_samples < 1:
+            raise InputError(
+                f"VI(kl_samples={kl_samples}): at least one draw for the KL, or None for the likelihood's draws; no"
+                " penalty at all is beta=0."
+            )
+        self.q = self.penalty.sampled(family.bind(self.layout))
         self.samples = samples
+        self.kl_samples = kl_samples
         self.estimator: Estimator = estimator
+        with torch.no_grad():
+            self._own_draws = kl_samples is not None and self._closed_kl() is None
 
     @property
     def posterior(self) -> Variational:
@@ -94,6 +102,9 @@ class VI(Objective):
             return nll, self._sampled_kl(draws) if closed is None else closed, outputs
 
     def _first_draw(self) -> tuple[Params, Tensor | None]:
+        if self._own_draws and isinstance(self.penalty, priors.Prior):  # before the likelihood's graph takes memory
+            kl = sampled_kl(self.q, self.penalty, self.estimator, self.kl_samples or 1)
+            return self.q.rsample(), kl
         if self.estimator == "closed" and isinstance(self.penalty, priors.Prior):
             return self.q.rsample_and_kl(self.penalty)
         return self.q.rsample(), self._closed_kl()
@@ -111,12 +122,4 @@ class VI(Objective):
 
     def _sampled_kl(self, draws: list[Params]) -> Tensor:
         assert isinstance(self.penalty, priors.Prior)
-        return torch.stack([self._kl_from(self.penalty, params) for params in draws]).mean()
-
-    def _kl_from(self, prior: priors.Prior, params: Params) -> Tensor:
-        if self.estimator == "score":
-            fixed = {k: w.detach() for k, w in params.items()}
-            log_q = self.q.log_prob(fixed)
-            value = (log_q - prior.log_prob(fixed)).detach()
-            return value + value * (log_q - log_q.detach())  # the value of the first, the gradient of the second
-        return self.q.log_prob(params, detached=self.estimator != "total") - prior.log_prob(params)
+        return torch.stack([kl_at(self.q, self.penalty, params, self.estimator) for params in draws]).mean()

@@ -17,7 +17,7 @@ tensor([[0.0498]])
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -27,12 +27,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from credent import likelihoods, priors
 from credent.errors import InputError
 from credent.families.gaussian import GaussianPosterior
+from credent.families.posterior import DiagonalGaussian
 from credent.layout import Layout, Random
 from credent.noise import Noise
 from credent.objectives import curvature as curvatures
 from credent.objectives.curvature import Score, gradients
 from credent.objectives.disagreement import warn_of_disagreement
 from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.second_derivatives import fast_second_derivatives
 from credent.penalty import Description, Penalty
 from credent.predict import How
 from credent.predictive import Predictive
@@ -90,9 +92,8 @@ class VL(Objective):
                 f"VL(curvature='hessian') takes a backward pass for each of {self.layout.num_params:,} parameters and"
                 f" is for networks of at most {_HESSIAN_LIMIT:,}: the others want curvature='finite_difference'."
             )
-        self.q = GaussianPosterior(
-            self.layout, {k: s * math.exp(-3) for k, s in _spreads(self.penalty, self.layout).items()}
-        )
+        first = {k: s * math.exp(-3) for k, s in _spreads(self.penalty, self.layout).items()}
+        self.q = self.penalty.sampled(GaussianPosterior(self.layout, first))
         if isinstance(self.penalty, priors.Prior) and self.q.kl(self.penalty) is None:
             raise InputError(
                 f"VL draws no weights, so it needs the expectation of log p(w) in closed form, and {self.described} has"
@@ -118,14 +119,18 @@ class VL(Objective):
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at the means, the expected rise of its loss around them, and r(q)."""
         rows = self._rows(y)
-        with self._first_forward(), torch.enable_grad():
+        twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
+        with self._first_forward(), torch.enable_grad(), twice:
             outputs = self.network.mean(x)
             nll = mean_nll(self.likelihood, outputs, y)
         if not bool(nll.isfinite()):
             return nll, self.penalty(self.q), outputs  # whoever trains sees it, and can say where it comes from
         with self.q.cached(), torch.autocast(y.device.type, enabled=False):
-            rise = self._rise(x, y, rows, outputs, nll)
-            return nll + rise, self.penalty(self.q), outputs
+            prior = self.penalty.gaussian if isinstance(self.penalty, priors.Prior) else None
+            if self.curvature == "finite_difference" and prior is not None:
+                rise, kl = self._finite_difference(x, y, rows, prior)
+                return nll + rise, kl, outputs
+            return nll + self._rise(x, y, rows, outputs, nll), self.penalty(self.q), outputs
 
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
@@ -155,6 +160,11 @@ class VL(Objective):
         return rise
 
     def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> Tensor:
+        return self._finite_difference(x, y, rows, None)[0]
+
+    def _finite_difference(
+        self, x: Any, y: Tensor, rows: Tensor | slice, prior: DiagonalGaussian | None
+    ) -> tuple[Tensor, Tensor]:
         with self.network.frozen_statistics():
             return curvatures.finite_difference(
                 self.network,
@@ -164,12 +174,13 @@ class VL(Objective):
                 self.likelihood,
                 _take(x, rows),
                 self._score(y[rows]),
+                prior,
             )
 
     def _by_double_backward(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor | None = None) -> Tensor:
         with torch.enable_grad():
             if outputs is None:
-                with self.network.frozen_statistics():
+                with self.network.frozen_statistics(), fast_second_derivatives():
                     outputs = self.network.mean(_take(x, rows))
             return curvatures.exact(self.layout, self.q.scales.sigma(), outputs, self._score(y[rows]))
 

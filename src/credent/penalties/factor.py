@@ -32,11 +32,11 @@ from torch import nn
 
 from credent.errors import InputError
 from credent.layout import Layout
+from credent.neurons import neurons
 from credent.penalties.group_lasso import GroupLasso  # noqa: F401  (the doctest's)
 from credent.penalties.l1 import L1  # noqa: F401  (the doctest's)
 from credent.penalties.l2 import L2  # noqa: F401  (the doctest's)
 from credent.penalties.mean_field import Activation, critical_variance
-from credent.penalties.neurons import neurons
 from credent.penalties.weights import RULES, OnWeights, finite
 from credent.priors.scales import Rule, scales
 

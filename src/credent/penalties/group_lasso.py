@@ -6,7 +6,7 @@ exp(-lambda ||w_g||) for a group of n numbers has a Gamma(n) radius and a unifor
 E ||w_g||^2 = n (n + 1) / lambda^2 and each number has variance (n + 1) / lambda^2: variance 1/P takes
 lambda = sqrt((n + 1) P), with n = P for rows and n = fan_out for columns. [Yuan, Lin 2006; Alvarez, Salzmann 2016]
 
-What rows and columns are in convolutions, and how many neurons are gone after training, is in `penalties.neurons`.
+What rows and columns are in convolutions, and how many neurons are gone after training, is in `credent.neurons`.
 
 >>> net = torch.nn.Linear(2, 3)
 >>> _ = net.weight.data.copy_(torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, 12.0]]))
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from credent.families.dirac import Dirac  # noqa: F401  (the doctest's)
 from credent.layout import Layout  # noqa: F401  (the doctest's)
-from credent.penalties.neurons import Neurons, Over, check_over
+from credent.neurons import Neurons, Over, check_over
 from credent.penalties.weights import Factor, OnWeights, check_factor
 
 

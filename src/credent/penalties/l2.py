@@ -21,7 +21,7 @@ from torch import Tensor
 
 from credent.families.dirac import Dirac  # noqa: F401  (the doctest's)
 from credent.layout import Layout  # noqa: F401  (the doctest's)
-from credent.penalties.neurons import Neurons
+from credent.neurons import Neurons
 from credent.penalties.weights import Factor, OnWeights, check_factor, number
 
 

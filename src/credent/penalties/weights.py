@@ -34,7 +34,7 @@ from torch import Tensor
 from credent.errors import InputError
 from credent.families.posterior import Variational
 from credent.layout import Layout
-from credent.penalties.neurons import Neurons, neurons
+from credent.neurons import Neurons, neurons
 from credent.penalty import Penalty
 from credent.priors.scales import Rule, scales
 

@@ -46,6 +46,11 @@ class Prior(Penalty):
         """Standard deviation of each parameter tensor's entries where it is known, infinite where there is none."""
         return None
 
+    @property
+    def quadratic(self) -> bool:
+        """Whether log p is quadratic: `cross_entropy` then holds for every q with these means and deviations."""
+        return self.gaussian is not None
+
     def forward(self, q: Variational) -> Tensor:
         """KL(q || p): in closed form, or else from one draw of q, whose gradient is the path derivative."""
         closed = q.kl(self)
@@ -66,6 +71,11 @@ class Independent(ABC):
     def standard_deviation(self) -> float:
         """Standard deviation of f: a rule for the scale, such as "fan_in", sets the standard deviation of p."""
 
+    @property
+    def width(self) -> float:
+        """What a rule for the scale sets: the standard deviation, unless there is none."""
+        return self.standard_deviation
+
     @abstractmethod
     def log_density(self, z: Tensor) -> Tensor:
         """log f(z), elementwise."""
@@ -78,7 +88,7 @@ class Independent(ABC):
         """-E log f(z) for z ~ N(mean, stddev^2), elementwise, or None where there is no closed form."""
         return None
 
-    def bind(self, layout: Layout) -> "IndependentPrior":
+    def bind(self, layout: Layout) -> Prior:
         """The prior for this network's random parameters."""
         return IndependentPrior(self, layout)
 
@@ -91,7 +101,7 @@ class IndependentPrior(Prior):
         self.density = density
         self.layout = layout
         self.loc = {k: 1.0 if role.kind == "gain" else 0.0 for k, role in layout.roles.items()}
-        self.scale = scales(layout, density.scale, density.standard_deviation)
+        self.scale = scales(layout, density.scale, density.width)
         self.gaussian = DiagonalGaussian(self.loc, self.scale) if density.gaussian else None
         self._log_scales = sum(layout.shapes[k].numel() * math.log(s) for k, s in self.scale.items())
 

@@ -145,8 +145,8 @@ class InputNormalising(Preconditioner):
     def _statistics(self, state: State, layer: Layer) -> tuple[Tensor, Tensor, float]:
         """mu and s^2 in shapes that fit the weight, and q."""
         known = state[layer.weight]
-        variance = known["variance"]
-        variance = variance + (self.floor[0] * variance.max() + self.floor[1])
+        variance = known["variance"].view(layer.groups, -1)  # max(var) is over the inputs that the unit sees
+        variance = (variance + (self.floor[0] * variance.amax(1, keepdim=True) + self.floor[1])).flatten()
         count = (self.batch_size or known["rows"]) * (known["positions"] if self.rows == "positions" else 1)
         q = max(layer.weight[0].numel() / count, 1.0) ** 0.5
         return layer.over_inputs(known["mean"]), layer.over_inputs(variance), q

@@ -15,6 +15,7 @@ is zero: `pull` below is that number, positive where a scale is still too wide, 
 """
 
 import copy
+import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from credent.errors import ConvergenceWarning, InputError
 from credent.families.location_scale import LocationScale
 from credent.objectives import Objective
+from credent.optim.plateau import Plateau
 from credent.priors import Prior
 from credent.training.batches import split, to
 
@@ -96,6 +98,8 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
     by_tensor = torch.stack(means)
     errors = by_tensor.std(0) / n**0.5 if n > 1 else torch.full_like(by_tensor[0], torch.inf)
     spread = objective.penalty.stddev()
+    if spread is not None and math.inf in spread.values():
+        spread = None
     shares, scales = layout.unflatten(moving), layout.unflatten(rho.detach())
     return tuple(
         Convergence(
@@ -113,7 +117,7 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
 def reach(optimizer: Optimizer, scheduler: LRScheduler | ReduceLROnPlateau | None, group: int, steps: int) -> float:
     """The sum of a group's learning rates over so many steps of the scheduler: as far as Adam can move a parameter."""
     rates = [float(g["lr"]) for g in optimizer.param_groups]
-    if scheduler is None or isinstance(scheduler, ReduceLROnPlateau):
+    if scheduler is None or isinstance(scheduler, ReduceLROnPlateau | Plateau):
         return rates[group] * steps
     stand_in = torch.optim.SGD(
         [{"params": [nn.Parameter(torch.zeros(()))], **_plain(g)} for g in optimizer.param_groups]
@@ -137,7 +141,7 @@ def warn_of_short_reach(
         return
     spread = penalty.stddev()
     index = next((i for i, g in enumerate(optimizer.param_groups) if any(p is q.scales.rho for p in g["params"])), None)
-    if spread is None or index is None:
+    if spread is None or index is None or math.inf in spread.values():
         return
     far = reach(optimizer, scheduler, index, max(1, steps // per)) * per
     need = max(

@@ -49,11 +49,10 @@ class Group:
             return objective
         return DistributedDataParallel(objective, find_unused_parameters=True)
 
-    def agree_on_randomness(self, objective: nn.Module, of_loader: list[torch.Generator]) -> None:
+    def agree_on_randomness(self, noises: list[Noise], of_loader: list[torch.Generator]) -> None:
         """Every stream as the first process has it, in all of them."""
         if self.size == 1:
             return
-        noises = [module for module in objective.modules() if isinstance(module, Noise)]
         box: list[Any] = [generators.capture(of_loader), [noise.get_extra_state() for noise in noises]]
         dist.broadcast_object_list(box, src=0, device=self.device)
         generators.restore(box[0], of_loader)

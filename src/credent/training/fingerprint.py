@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from credent.objectives import Objective
+from credent.samplers import Langevin, Preconditioner
+from credent.training.generators import samplers
 from credent.training.thin import Thin
 
 Fingerprint = dict[str, Any]
@@ -24,6 +26,8 @@ def fingerprint(
     objective: Objective,
     optimizer: Optimizer,
     scheduler: LRScheduler | None,
+    loader: Any,
+    accumulate: int,
     generators: Sequence[Generator],
     thin: Thin | None,
     total: int | None,
@@ -42,9 +46,39 @@ def fingerprint(
         "optimizer": type(optimizer).__name__,
         "number of parameters in each group": [len(group["params"]) for group in optimizer.param_groups],
         "scheduler": None if scheduler is None else type(scheduler).__name__,
+        **(_sampler(optimizer) if isinstance(optimizer, Langevin) else {}),
+        "batch size": _batch_size(loader),
+        "number of batches in a step": accumulate,
         "number of generators in the loader": len(generators),
         "plan of draws": None if thin is None else [thin.after, thin.every, total],
     }
+
+
+def _sampler(sampler: Langevin) -> Fingerprint:
+    """What decides the law of a chain; its step size is in its state, and may follow a schedule."""
+    return {
+        "temperature": [float(group["temperature"]) for group in sampler.param_groups],
+        "momentum": [float(group["momentum"]) for group in sampler.param_groups],
+        "burn_in": sampler.burn_in,
+        "num_data of the sampler": sampler.num_data,
+        **_preconditioner(sampler.preconditioner, "preconditioner"),
+    }
+
+
+def _preconditioner(preconditioner: Preconditioner, name: str) -> Fingerprint:
+    found: Fingerprint = {name: type(preconditioner).__name__}
+    for key, value in vars(preconditioner).items():  # a preconditioner is a frozen description: fields, no memory
+        if isinstance(value, Preconditioner):
+            found |= _preconditioner(value, key)
+        elif value is None or isinstance(value, int | float | str | tuple):
+            found[f"{key} of the {name}"] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _batch_size(loader: Any) -> int | None:
+    """Rows of a batch, where the loader says so."""
+    sizes = [getattr(each, "batch_size", None) for each in [loader, *samplers(loader)]]
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def changed(theirs: Fingerprint, mine: Fingerprint) -> tuple[str, Any, Any] | None:

@@ -30,10 +30,10 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from credent.errors import InputError
-from credent.noise import Noise, fresh_seed
-from credent.objectives import MAP, Objective
-from credent.priors import Prior
-from credent.samplers.langevin import Langevin
+from credent.noise import fresh_seed
+from credent.objectives import Objective
+from credent.optim.plateau import Plateau
+from credent.samplers import Langevin
 from credent.training import batches
 from credent.training.convergence import warn_of_short_reach
 from credent.training.distributed import own_device
@@ -43,6 +43,7 @@ from credent.training.monitor import Monitor
 from credent.training.progress import Report
 from credent.training.result import Result
 from credent.training.run import Run
+from credent.training.sampling import check_sampler, noises, warn_of_burn_in
 from credent.training.thin import Thin
 
 _INTERVAL = 15.0  # seconds
@@ -78,8 +79,9 @@ def fit(
     optimizer: None is Adam, fused, at 1e-3 for the means and 1e-2 for the scales.
     val: a loader that is scored with `val_samples` draws, after every `val_every` epochs and at the end.
     run_dir: where history, checkpoints and the posterior go; `resume=True` goes on with what is there.
-    seed: seeds torch, numpy, Python and the objective's own streams; the network's initial weights are the caller's.
-    scheduler: stepped after every "epoch" or every "step"; a plateau schedule sees the validation NLL.
+    seed: seeds torch, numpy, Python and the own streams of objective and sampler; the first weights are the caller's.
+    scheduler: stepped after every "epoch" or every "step"; ReduceLROnPlateau sees the validation NLL, optim.Plateau the
+        epoch's numbers.
     accumulate, clip: batches per optimiser step; the largest norm of a step's gradient.
     autocast: `torch.bfloat16` runs the network in mixed precision.
     keep: which weights of the run become the posterior's draws, for samplers.
@@ -90,6 +92,8 @@ def fit(
         raise InputError(f"autocast={autocast}: torch.bfloat16 needs no loss scaling and is the one that is supported.")
     if min(accumulate, log_every, val_every, val_samples) < 1:
         raise InputError("accumulate, log_every, val_every and val_samples count from 1.")
+    if isinstance(scheduler, Plateau) and schedule == "step":
+        raise InputError("optim.Plateau looks at an epoch's numbers: write schedule='epoch'.")
     if isinstance(scheduler, ReduceLROnPlateau) and (val is None or schedule == "step"):
         raise InputError("ReduceLROnPlateau follows the validation NLL: give val=loader, and schedule='epoch'.")
     if min(epochs or 1, steps or 1) < 1 or epochs == 0 or steps == 0:
@@ -99,15 +103,17 @@ def fit(
     if optimizer is None:
         optimizer = torch.optim.Adam(objective.param_groups(lr=1e-3, scale_lr=1e-2), fused=True)
     if seed is not None:
-        _seed(objective, seed)
+        _seed(objective, optimizer, seed)
     _warn_of_num_data(objective, loader)
     _warn_of_idle_parameters(objective, optimizer)
     if isinstance(optimizer, Langevin):
-        _check_sampler(objective, optimizer)
+        check_sampler(objective, optimizer, clip)
     if scheduler is not None and scheduler.optimizer is not optimizer:
         raise InputError("this scheduler moves the rates of another optimiser: build it on the one that fit gets.")
     probe = None if val is None else batches.joined(val)
     run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir, monitors)
+    if isinstance(optimizer, Langevin) and keep is not None:
+        warn_of_burn_in(optimizer, keep, run.total)
     run.begin(resume)
     if run.total and not run.step:
         per = 1 if schedule == "step" or epochs is None else run.total // epochs
@@ -134,9 +140,12 @@ def fit(
                     break
             wanted = (run.epoch + 1) % val_every == 0 or run.last_epoch()
             scores = {} if probe is None or not wanted else _validate(objective, probe, val_samples)
-            report.epoch(run.epoch, run.log(scores))
+            row = run.log(scores)
+            report.epoch(run.epoch, row)
             if run.exhausted:
-                if isinstance(scheduler, ReduceLROnPlateau):
+                if isinstance(scheduler, Plateau):
+                    scheduler.step(row)
+                elif isinstance(scheduler, ReduceLROnPlateau):
                     if scores:  # val_every may pass over an epoch
                         scheduler.step(float(scores["val_nll"]))
                 elif scheduler is not None and schedule == "epoch":
@@ -153,47 +162,12 @@ def _validate(objective: Objective, probe: tuple[Any, Tensor], samples: int) -> 
     return {"val_nll": -pred.log_prob(y).double().mean().item(), f"val_{name}": value}
 
 
-def _seed(objective: Objective, seed: int) -> None:
+def _seed(objective: Objective, optimizer: Optimizer, seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (what users' transforms draw from)
     random.seed(seed)
-    for module in objective.modules():
-        if isinstance(module, Noise):
-            module.seed(fresh_seed())  # a stream of its own, not the global one over again
-
-
-def _check_sampler(objective: Objective, sampler: Langevin) -> None:
-    """A sampler draws from the posterior that the objective describes only if both speak of the same one."""
-    name = type(sampler).__name__
-    if not isinstance(objective, MAP):
-        raise InputError(
-            f"{name} walks on the gradient of the log joint density, which is MAP's, and got"
-            f" {type(objective).__name__}, which learns a distribution of its own: write cr.MAP(net,"
-            f" likelihood, prior, num_data={sampler.num_data})."
-        )
-    if not isinstance(objective.penalty, Prior):
-        raise InputError(
-            f"{name} draws from a density, and {objective.described} is a penalty without one. Take the prior"
-            " behind it: for L2 cr.priors.Gaussian and for L1 cr.priors.Laplace with the same rule, or, for a number,"
-            " cr.penalties.prior_of(penalty, cr.penalties.Dirac); groups have none. Or keep the penalty and take an"
-            " optimiser such as torch.optim.Adam."
-        )
-    if sampler.num_data != objective.num_data:
-        raise InputError(
-            f"{name}(num_data={sampler.num_data}) and an objective with num_data={objective.num_data}: the noise is"
-            " right for one number of data only. Give both the size of the training set."
-        )
-    random = {id(p) for p in objective.layout.params().values()}
-    others = [k for k, p in objective.named_parameters() if id(p) not in random and _holds(sampler, p)]
-    if others:
-        raise InputError(
-            f"{name} would add noise to {others[0]!r}, which is not random: give it the random parameters only, as in"
-            f" {name}(objective.layout.params().values(), ...)."
-        )
-
-
-def _holds(optimizer: Optimizer, parameter: Tensor) -> bool:
-    return any(p is parameter for group in optimizer.param_groups for p in group["params"])
+    for noise in noises(objective, optimizer):
+        noise.seed(fresh_seed())  # a stream of its own, not the global one over again
 
 
 def _warn_of_idle_parameters(objective: Objective, optimizer: Optimizer) -> None:

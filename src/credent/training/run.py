@@ -18,18 +18,18 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from credent.errors import CheckpointError, InputError
 from credent.families import Draws, Posterior
-from credent.families.draws import DrawFiles
-from credent.network import Params
 from credent.objectives import Objective
 from credent.training import batches, checkpoint, generators
+from credent.training.chains import posterior_of
 from credent.training.distributed import Group
 from credent.training.fingerprint import changed, fingerprint
 from credent.training.finite import raise_bad_gradient, raise_if_broken, raise_non_finite
 from credent.training.history import History, Row
 from credent.training.monitor import Monitor, Monitors
 from credent.training.result import Result
+from credent.training.sampling import noises
 from credent.training.saving import save
-from credent.training.thin import Thin
+from credent.training.thin import Kept, Thin
 
 
 class Run:
@@ -51,7 +51,7 @@ class Run:
         if (epochs is None) == (steps is None):
             raise InputError("fit needs to know how long: write epochs=10, or steps=5000, not both.")
         self.objective, self.optimizer, self.loader, self.scheduler = objective, optimizer, loader, scheduler
-        self.epochs, self.accumulate, self.thin = epochs, accumulate, thin
+        self.epochs, self.accumulate = epochs, accumulate
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.monitors = Monitors(monitors)
         self.device = objective.layout.first().device
@@ -60,16 +60,12 @@ class Run:
         self.total = steps if epochs is None else _steps(loader, epochs, accumulate)
         self.history = History(self.run_dir / "history.jsonl" if self.run_dir is not None and self.first else None)
         self.generators = generators.of_loader(loader)
-        self.draws: list[Params] | DrawFiles = [] if self.run_dir is None else DrawFiles(self.run_dir / "draws")
+        self.kept = None if thin is None else Kept(thin, self.total, objective.layout, self.run_dir)
         self.epoch = self.batch = self.step = 0
         self.exhausted = False
         self._tally: dict[str, float] = {}
         self._epoch_start: dict[str, Any] | None = None
         self._position: dict[str, Any] | None = None
-        if thin is not None:
-            if self.total is None:
-                raise InputError("keep= counts steps, and this loader has no length: say steps= instead of epochs=.")
-            thin.check(self.total, sum(p.numel() * p.element_size() for p in objective.layout.params().values()))
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
@@ -80,7 +76,7 @@ class Run:
         if self.run_dir is None:
             if resume:
                 raise InputError("resume=True goes on with a run directory: name it with run_dir=.")
-            self.group.agree_on_randomness(self.objective, self.generators)
+            self.group.agree_on_randomness(noises(self.objective, self.optimizer), self.generators)
             return
         state = checkpoint.load(self.run_dir / "checkpoint") if resume else None
         if state is not None:
@@ -93,7 +89,9 @@ class Run:
                 f"{self.run_dir} already holds a run ({', '.join(taken)}): resume=True goes on with it; a new run wants"
                 " another run_dir."
             )
-        self.group.agree_on_randomness(self.objective, self.generators)
+        if self.kept is not None:
+            self.kept.check_disk(0)
+        self.group.agree_on_randomness(noises(self.objective, self.optimizer), self.generators)
         self.group.wait()  # until all have looked, or one would see what another has begun to write
         if self.first:
             self.run_dir.mkdir(parents=True, exist_ok=True)
@@ -102,10 +100,12 @@ class Run:
 
     def _forget_after(self, rows: int, draws: int) -> None:
         self.history.resume(rows)
-        self.draws.truncate(draws)  # type: ignore[union-attr]  # files, since there is a run_dir
+        if self.kept is not None:
+            self.kept.truncate(draws)
 
     def _fingerprint(self) -> dict[str, Any]:
-        return fingerprint(self.objective, self.optimizer, self.scheduler, self.generators, self.thin, self.total)
+        what = (self.objective, self.optimizer, self.scheduler, self.loader, self.accumulate)
+        return fingerprint(*what, self.generators, None if self.kept is None else self.kept.thin, self.total)
 
     def _resume(self, state: dict[str, Any]) -> None:
         different = changed(state["fingerprint"], self._fingerprint())
@@ -115,6 +115,8 @@ class Run:
                 f"{self.run_dir} holds another run: its {what} is {was}, this one's is {now}. Build everything as the"
                 " run was begun, or choose another run_dir."
             )
+        if self.kept is not None:
+            self.kept.check_disk(state["draws"])
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scheduler is not None:
@@ -132,7 +134,7 @@ class Run:
         """Write a checkpoint, unless a parameter has become infinite or NaN."""
         if self.run_dir is None or not self.first:
             return
-        raise_if_broken(self.objective, self.step, self.run_dir)
+        raise_if_broken(self.objective, self.optimizer, self.step, self.run_dir)
         state = {
             "fingerprint": self._fingerprint(),
             "objective": self.objective.state_dict(),
@@ -146,19 +148,21 @@ class Run:
             "epoch_start": self._epoch_start,
             "position": generators.capture(self.generators),
             "rows": len(self.history.rows),
-            "draws": len(self.draws),
+            "draws": 0 if self.kept is None else len(self.kept.draws),
         }
         checkpoint.save(self.run_dir / "checkpoint", self.step, state)
 
     def end(self) -> Result:
         """The posterior, in the run directory too."""
-        raise_if_broken(self.objective, self.step, self.run_dir)
+        raise_if_broken(self.objective, self.optimizer, self.step, self.run_dir)
         if self.run_dir is not None and self.first:
             self.save()
-            drawn = None if self.thin is None else Draws(self.draws)
+            drawn = None if self.kept is None else Draws(self.kept.draws)
             save(self.objective, self.run_dir / "posterior.safetensors", drawn)
         self.group.wait()  # until the files are there for all
-        posterior: Posterior = self.objective.posterior if self.thin is None else Draws(self.draws)
+        posterior: Posterior = self.objective.posterior
+        if self.kept is not None:
+            posterior = posterior_of(self.objective, self.kept.draws)
         return Result(posterior, self.history.rows, self.step, self.run_dir)
 
     # -- the run ------------------------------------------------------------------------------------------------------
@@ -207,13 +211,13 @@ class Run:
             with self.group.own_stream(), torch.autocast(self.device.type, autocast, enabled=autocast is not None):
                 loss = wrapped(x, y)
             if not bool(loss.isfinite()):
-                raise_non_finite(self.objective, (x, y), self.step + 1, self.run_dir)
+                raise_non_finite(self.objective, self.optimizer, (x, y), self.step + 1, self.run_dir)
             (loss * (share * weight)).backward()
             self._count(y, share)
         parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if not bool(norm.isfinite()):
-            raise_bad_gradient(self.objective, parts, self.step + 1, self.run_dir)
+            raise_bad_gradient(self.objective, self.optimizer, parts, self.step + 1, self.run_dir)
         if clip is not None:
             nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         self.optimizer.step()
@@ -246,10 +250,11 @@ class Run:
 
     def keep(self) -> None:
         """Keep the weights as a draw where the plan says so."""
-        if self.thin is None or self.total is None or not self.thin.keeps(self.step, self.total):
+        if self.kept is None or not self.kept.due(self.step):
             return
+        raise_if_broken(self.objective, self.optimizer, self.step, self.run_dir)
         if self.first or self.run_dir is None:  # in memory every process keeps its own
-            self.draws.append({k: p.detach().clone() for k, p in self.objective.layout.params().items()})
+            self.kept.add()
 
 
 def _steps(loader: Any, epochs: int, accumulate: int) -> int | None:

@@ -1,7 +1,8 @@
 """A posterior as one safetensors file: everything that prediction needs, and nothing that executes.
 
 The file holds the objective's tensors by their names in its `state_dict` (the network's parameters and buffers, the
-scales, a learnt noise), or for a chain every draw under `draws/`. Its bytes depend on nothing but these numbers.
+scales, a learnt noise). The draws of a chain lie beside it in `draws/`, a file each, and are read one at a time when
+they are asked for; the file says how many belong to it. Its bytes depend on nothing but these numbers.
 
     save(objective, "posterior.safetensors");   posterior = load(objective, "posterior.safetensors")
 """
@@ -15,25 +16,27 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from credent.errors import CheckpointError
+from credent.errors import CheckpointError, InputError
 from credent.families import Draws, Posterior
+from credent.families.draws import DrawFiles
 from credent.files import write_atomically
 from credent.objectives import Objective
+from credent.training.chains import posterior_of
 
-_DRAWS = "draws/"
+_DRAWS = "draws"  # the directory beside the file
 
 
 def save(objective: Objective, path: str | os.PathLike[str], draws: Draws | None = None) -> None:
-    """Write the posterior of a trained objective, or the draws of a chain over it."""
+    """Write the posterior of a trained objective, with the draws of a chain over it in `draws/` beside the file."""
     tensors = _tensors(objective)
-    if draws is not None:
-        for i in range(len(draws)):
-            tensors |= {f"{_DRAWS}{i}/{k}": w.contiguous() for k, w in draws[i].items()}
-    about = {
+    about: dict[str, Any] = {
         "credent": 1,
         "objective": type(objective).__name__,
         "family": type(objective.posterior).__name__,
     }
+    if draws is not None:
+        about["draws"] = len(draws)
+        _write_draws(draws, Path(path).parent / _DRAWS)
     # one metadata entry: several would be written in no fixed order
     write_atomically(Path(path), lambda p: save_file(tensors, p, metadata={"credent": json.dumps(about)}))
 
@@ -50,10 +53,6 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
         raise CheckpointError(f"{path} is not a whole safetensors file ({error}).") from error
     if not isinstance(about, dict) or about.get("credent") != 1:
         raise CheckpointError(f"{path} holds tensors, but not a posterior that this version of credent wrote.")
-    drawn: dict[int, dict[str, Tensor]] = {}
-    for key in [k for k in tensors if k.startswith(_DRAWS)]:
-        index, name = key.removeprefix(_DRAWS).split("/", 1)
-        drawn.setdefault(int(index), {})[name] = tensors.pop(key)
     own = _tensors(objective)
     kinds = [about["objective"], about["family"]], [type(objective).__name__, type(objective.posterior).__name__]
     if kinds[0] != kinds[1] or own.keys() != tensors.keys():
@@ -65,8 +64,38 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
     shapes = [k for k in own if own[k].shape != tensors[k].shape]
     if shapes:
         raise CheckpointError(f"{path} is of another network: {shapes[0]} has shape {tuple(tensors[shapes[0]].shape)}.")
+    drawn = None if about.get("draws") is None else _find_draws(Path(path), about["draws"], objective)
     objective.load_state_dict(tensors | {k: v for k, v in objective.state_dict().items() if k not in tensors})
-    return Draws([drawn[i] for i in sorted(drawn)]) if drawn else objective.posterior
+    return objective.posterior if drawn is None else posterior_of(objective, drawn)
+
+
+def _write_draws(draws: Draws, directory: Path) -> None:
+    """Each draw to a file of its own, unless that is where they are."""
+    if draws.directory is not None and draws.directory.resolve() == directory.resolve():
+        return
+    files = DrawFiles(directory)
+    if len(files) > 0:
+        raise InputError(
+            f"{directory} already holds {len(files)} draws of another posterior: save this one to a directory of its"
+            " own, or delete those."
+        )
+    for params in draws.draws():
+        files.append(params)
+
+
+def _find_draws(path: Path, count: int, objective: Objective) -> DrawFiles:
+    """The draws that belong to a posterior file, none of them read but the first."""
+    params = objective.layout.params()
+    files = DrawFiles(path.parent / _DRAWS, count, objective.layout.first().device)
+    if len(files) < count:
+        raise CheckpointError(
+            f"{path} has {count} draws, and {files.directory} holds {len(files)}: the directory belongs to the file, so"
+            f" copy it along. What is left can be used as cr.families.Draws({str(files.directory)!r})."
+        )
+    first = {k: tuple(w.shape) for k, w in files[0].items()}
+    if first != {k: tuple(p.shape) for k, p in params.items()}:
+        raise CheckpointError(f"{files.directory} holds draws of another network than {path}: give each its own.")
+    return files
 
 
 def _tensors(objective: Objective) -> dict[str, Tensor]:

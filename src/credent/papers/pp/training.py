@@ -27,11 +27,11 @@ from credent.cells import Cell
 from credent.families import Dirac
 from credent.layout import Layout
 from credent.likelihoods import Categorical
+from credent.neurons import Over, neurons
 from credent.objectives import MAP
 from credent.papers.images import Size, images
 from credent.papers.images import train as trained
 from credent.penalties import L1, L2, GroupLasso, dead
-from credent.penalties.neurons import Over, neurons
 from credent.penalties.weights import OnWeights
 from credent.predict import predict
 from credent.predictive import ClassPredictive

@@ -5,6 +5,7 @@ from credent.report.plots.curves import curves, risk_coverage
 from credent.report.plots.dots import dot_plot
 from credent.report.plots.images import image_grid
 from credent.report.plots.reliability import reliability_diagram
+from credent.report.plots.robustness import robustness_curve
 from credent.report.plots.separation import separation
 from credent.report.plots.training import training_curves
 
@@ -15,6 +16,7 @@ __all__ = [
     "predictive_band",
     "reliability_diagram",
     "risk_coverage",
+    "robustness_curve",
     "separation",
     "training_curves",
 ]

@@ -29,8 +29,12 @@ def curves(
     *,
     topic: str = "Results",
     percent: bool = False,
+    errors: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
-    """One line per name through its (x, y); with `percent`, both are fractions and the axes say percent."""
+    """One line per name through its (x, y); with `percent`, both are fractions and the axes say percent.
+
+    `errors` are standard errors of y by name, drawn as a band of one to either side.
+    """
     known = {name: np.stack(vectors(f"curves: {name}", x=x, y=y)) for name, (x, y) in named.items()}
     known = {name: pair for name, pair in known.items() if np.isfinite(pair).all(0).any()}
     if not known:
@@ -42,6 +46,11 @@ def curves(
             style = LINE_STYLES[(number + number // len(SERIES)) % len(LINE_STYLES)]  # no pair repeats before 16
             (line,) = axes.plot(x, y, color=light(SERIES[number % len(SERIES)]), linestyle=style, label=name)
             mark(line, f"curve {name}", name)
+            if errors is not None and name in errors:
+                error = vectors(f"curves: {name}", x=x, error=errors[name])[1]
+                colour = light(SERIES[number % len(SERIES)])
+                band = axes.fill_between(x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
+                mark(band, f"band {name}")
         axes.set(title=y_label, xlabel=x_label)
         plain_ticks(axes)
         if percent:

@@ -55,6 +55,18 @@ class Neurons:
         each: Tensor = torch.linalg.vector_norm(w, dim=summed)
         return each.flatten()
 
+    def sums(self, w: Tensor) -> Tensor:
+        """The sum over every row, a vector."""
+        kept = 2 if self.inputs_first else 1
+        w = w.reshape(self.groups, -1, *w.shape[1:])
+        return w.sum([d for d in range(1, w.ndim) if d != kept]).flatten()
+
+    def along(self, values: Tensor) -> Tensor:
+        """One number per row, in the place of all that the row holds: the shape of the weight."""
+        rest = [1] * (len(self.shape) - 2)
+        by_group = values.view(self.groups, *((1, -1) if self.inputs_first else (-1, 1)), *rest)
+        return by_group.expand(self.groups, self.shape[0] // self.groups, *self.shape[1:]).reshape(self.shape)
+
     def size(self, over: Over) -> int:
         """Numbers in a row or column."""
         by_first_axis = (over == "rows") != self.inputs_first

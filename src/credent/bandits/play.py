@@ -1,0 +1,61 @@
+"""An agent at play in an environment, for several seeds at once.
+
+A seed decides which trials come, how the network begins, which arms are taken blindly and which minibatches are drawn,
+whichever seeds run beside it. The noise of samplers and variational draws is one stream for all seeds of a call, so
+runs with noise are the same in law, not number for number, when seeds are grouped otherwise.
+
+Shapes: the regret of each decision, (seeds, steps) float64.
+
+>>> from credent.bandits.agent import Uniform
+>>> from credent.bandits.synthetic import Wheel
+>>> regret = play(Wheel(delta=1.0), Uniform(), steps=5000, seeds=(0, 1))
+>>> regret.shape, abs(regret.mean().item() - 0.8 * 0.2) < 0.003        # 4 arms of 5 pay 0.2 less than the safe one
+(torch.Size([2, 5000]), True)
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from credent.bandits.agent import Agent, seed_for, streams
+from credent.bandits.environment import Environment
+from credent.errors import InputError
+
+
+def play(environment: Environment, agent: Agent, steps: int, seeds: Sequence[int]) -> Tensor:
+    """Exact regret of each of `steps` decisions, for each seed."""
+    if steps < 1 or not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise InputError(
+            f"play(steps={steps}, seeds={tuple(seeds)}): at least one decision, and different seeds from 0 on."
+        )
+    features, arms = environment.features, environment.arms
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(seeds, "play"))
+        trials = [environment.trials(steps, generator) for generator in streams(seeds, "environment")]
+        contexts = torch.stack([each.contexts for each in trials], 1)
+        expected, rewards = (torch.stack([getattr(t, k) for t in trials], 1) for k in ("expected", "rewards"))
+        if contexts.shape != (steps, len(seeds), features) or expected.shape != (steps, len(seeds), arms):
+            raise InputError(
+                f"{type(environment).__name__} says {features} features and {arms} arms for {steps} trials, and its"
+                f" trials have contexts {tuple(trials[0].contexts.shape)} and rewards {tuple(trials[0].rewards.shape)}."
+            )
+        player = agent.start(features, arms, seeds)
+        taken = torch.empty(steps, len(seeds), dtype=torch.long)
+        for start in range(0, steps, player.every):
+            now = slice(start, start + player.every)
+            chosen = player.choose(contexts[now])
+            _check(chosen, contexts[now], arms, agent)
+            taken[now] = chosen
+            player.learn(contexts[now], chosen, rewards[now].gather(2, chosen[..., None])[..., 0])
+    regret = expected.amax(2) - expected.gather(2, taken[..., None])[..., 0]
+    return regret.T.double()
+
+
+def _check(chosen: Tensor, contexts: Tensor, arms: int, agent: Agent) -> None:
+    wanted = contexts.shape[:2]
+    if chosen.shape != wanted or chosen.dtype != torch.long or bool(((chosen < 0) | (chosen >= arms)).any()):
+        raise InputError(
+            f"{type(agent).__name__} chose {chosen.dtype} of shape {tuple(chosen.shape)}: choose() returns arms from 0"
+            f" to {arms - 1} as torch.long of shape {tuple(wanted)}, a row for each context, a column for each seed."
+        )

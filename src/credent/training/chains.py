@@ -1,0 +1,176 @@
+"""Several chains as one posterior, and whether they agree.
+
+    q(w) = (1 / (C n)) sum_c sum_i delta(w - w_ci)
+
+Chains that were begun in different places and found the same law are the only evidence that one of them has found it.
+R-hat near 1 and a large effective sample size (`credent.metrics.chains`) are asked of what matters: of predictions,
+and of chosen weights. Weights of a network have many equivalent modes, so that chains may differ in every weight and
+agree in every prediction.
+
+Shapes: arrays are (chains, draws, ...).
+
+>>> one, other = (Draws([{"w": torch.tensor([float(i)])} for i in some]) for some in ((0, 1), (2, 3)))
+>>> q = Chains([one, other])
+>>> len(q), float(q.mean()["w"]), q.to_arrays()["w"].shape
+(4, 1.5, (2, 2, 1))
+"""
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from credent.errors import CredentError, InputError
+from credent.families import Draws, Posterior
+from credent.likelihoods import Likelihood
+from credent.metrics.chains import ess, rhat
+from credent.network import Params
+from credent.objectives import Objective, Stacked
+from credent.predict import predict
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """R-hat and effective number of draws by name, each a tensor of the quantity's shape."""
+
+    rhat: dict[str, Tensor]
+    ess: dict[str, Tensor]
+
+    @property
+    def worst_rhat(self) -> float:
+        """The largest R-hat of all; Vehtari et al. advise less than 1.01."""
+        return max(float(np.nanmax(each)) for each in self.rhat.values())
+
+    @property
+    def least_ess(self) -> float:
+        """The smallest effective number of draws of all; at least 100 per chain is advised."""
+        return min(float(np.nanmin(each)) for each in self.ess.values())
+
+
+class Chains(Posterior):
+    """The draws of all chains, equally weighted; `chains` has each by itself."""
+
+    def __init__(self, chains: Sequence[Draws]) -> None:
+        if len(chains) == 0:
+            raise InputError("a posterior of chains needs at least one chain with draws.")
+        self.chains = tuple(chains)
+        self._all = Draws(_Joined(self.chains))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, index: int) -> Params:
+        return self._all[index]
+
+    def mean(self) -> Params:
+        """Mean over all draws."""
+        return self._all.mean()
+
+    def stddev(self) -> Params:
+        """Standard deviation over all draws: within the chains and between them."""
+        return self._all.stddev()
+
+    def sample(self, n: int, seed: int | None = None) -> Params:
+        """n of the draws, stacked in front."""
+        return self._all.sample(n, seed)
+
+    def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
+        """All draws, chain after chain; with n, that many of them: evenly spaced, or with a seed chosen at random."""
+        return self._all.draws(n, seed)
+
+    # -- do they agree? -----------------------------------------------------------------------------------------------
+
+    def mixing_of_predictions(self, net: nn.Module, likelihood: Likelihood, x: Any, **options: Any) -> Mixing:
+        """Of each draw's predictive mean on `x` (probabilities for classes); options are those of `credent.predict`."""
+
+        def answer(params: Params) -> Tensor:
+            return predict(net, Draws([params]), likelihood, x, **options).mean.cpu()
+
+        each = torch.stack([torch.stack([answer(w) for w in chain]) for chain in self._equal()])
+        return Mixing({"predictions": rhat(each)}, {"predictions": ess(each)})
+
+    def mixing_of_weights(self, names: str = "*") -> Mixing:
+        """Of the weights whose names match the pattern, such as "head.*"."""
+        arrays = self.to_arrays(names)
+        return Mixing({k: rhat(w) for k, w in arrays.items()}, {k: ess(w) for k, w in arrays.items()})
+
+    # -- for other programs -------------------------------------------------------------------------------------------
+
+    def to_arrays(self, names: str = "*") -> dict[str, NDArray[Any]]:
+        """Draws of the parameters whose names match the pattern, (chains, draws, ...) each.
+
+        Of chains of unequal length the last draws count, as many as the shortest has.
+        """
+        chosen = fnmatch.filter(self[0], names)
+        if not chosen:
+            raise InputError(f"{names!r} matches no parameter; there are {', '.join(list(self[0])[:6])}.")
+        found: dict[str, list[NDArray[Any]]] = {k: [] for k in chosen}
+        for chain in self._equal():
+            drawn: dict[str, list[NDArray[Any]]] = {k: [] for k in chosen}
+            for params in chain:
+                for k in chosen:
+                    drawn[k].append(params[k].cpu().numpy())
+            for k in chosen:
+                found[k].append(np.stack(drawn[k]))
+        return {k: np.stack(each) for k, each in found.items()}
+
+    def to_arviz(self, names: str = "*") -> Any:
+        """The same for arviz: an InferenceData (arviz 0.x), or a DataTree (1.x)."""
+        try:
+            import arviz  # type: ignore[import-not-found, unused-ignore]
+        except ImportError as error:
+            raise CredentError(
+                "to_arviz() needs arviz, which is not installed: `pip install arviz`. to_arrays() gives the same"
+                " numbers as plain arrays (chain, draw, ...), without it."
+            ) from error
+        posterior = self.to_arrays(names)
+        if int(arviz.__version__.split(".")[0]) < 1:
+            return arviz.from_dict(posterior=posterior)
+        return arviz.from_dict({"posterior": posterior})
+
+    def _equal(self) -> list[Iterator[Params]]:
+        """The last draws of each chain, equally many."""
+        least = min(len(chain) for chain in self.chains)
+        return [islice(chain.draws(), len(chain) - least, None) for chain in self.chains]
+
+
+class _Joined(Sequence[Params]):
+    """The draws of several chains, one chain after the other."""
+
+    def __init__(self, chains: Sequence[Draws]) -> None:
+        self._chains = chains
+        self._ends = np.cumsum([len(chain) for chain in chains]).tolist()
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> Params:  # type: ignore[override]
+        index = range(len(self))[index]
+        chain = int(np.searchsorted(self._ends, index, side="right"))
+        return self._chains[chain][index - (self._ends[chain - 1] if chain else 0)]
+
+
+class _OfStack(Sequence[Params]):
+    """The draws of one chain of a `Stacked`, whose draws hold all of them."""
+
+    def __init__(self, stacked: Sequence[Params], chain: int) -> None:
+        self._stacked, self._chain = stacked, chain
+
+    def __len__(self) -> int:
+        return len(self._stacked)
+
+    def __getitem__(self, index: int) -> Params:  # type: ignore[override]
+        return {k: w[self._chain] for k, w in self._stacked[index].items()}
+
+
+def posterior_of(objective: Objective, draws: Sequence[Params]) -> Draws | Chains:
+    """What the draws of a run are: of one chain, or of several that lie stacked in each."""
+    if isinstance(objective, Stacked):
+        return Chains([Draws(_OfStack(draws, chain)) for chain in range(objective.count)])
+    return Draws(draws)

@@ -1,0 +1,123 @@
+"""Optimisers that step as one, and groups that take turns."""
+
+import pytest
+import torch
+
+from credent.errors import InputError
+from credent.optim.alternating import Alternating
+from credent.optim.together import Together
+
+
+def params(*values):
+    return [torch.tensor([v], requires_grad=True) for v in values]
+
+
+def loss(a, b):
+    return ((a - 1) ** 2 + (b + 2) ** 2 + a * b).sum()
+
+
+def run(optimizer, a, b, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(a, b).backward()
+        optimizer.step()
+
+
+def test_together_equals_each_by_itself():
+    a, b = params(0.0, 0.0)
+    run(Together(torch.optim.SGD([a], lr=0.1, momentum=0.9), torch.optim.Adam([b], lr=0.05)), a, b, 7)
+    c, d = params(0.0, 0.0)
+    sgd, adam = torch.optim.SGD([c], lr=0.1, momentum=0.9), torch.optim.Adam([d], lr=0.05)
+    for _ in range(7):
+        sgd.zero_grad(), adam.zero_grad()
+        loss(c, d).backward()
+        sgd.step(), adam.step()
+    assert torch.equal(a, c)
+    assert torch.equal(b, d)
+
+
+def test_schedulers_move_the_rates_of_all():
+    a, b = params(0.0, 0.0)
+    sgd, adam = torch.optim.SGD([a], lr=0.1), torch.optim.Adam([b], lr=0.05)
+    both = Together(sgd, adam)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(both, 0.5)
+    run(both, a, b, 1)
+    scheduler.step()
+    assert sgd.param_groups[0]["lr"] == pytest.approx(0.05)
+    assert adam.param_groups[0]["lr"] == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize("kind", ["together", "alternating"])
+def test_a_saved_state_goes_on(kind):
+    def build():
+        a, b = params(0.0, 0.0)
+        if kind == "together":
+            return a, b, Together(torch.optim.SGD([a], lr=0.1, momentum=0.9), torch.optim.Adam([b], lr=0.05))
+        groups = [{"name": "means", "params": [a]}, {"name": "scales", "params": [b]}]
+        return a, b, Alternating(torch.optim.Adam(groups, lr=0.1), {"means": 2, "scales": 3})
+
+    a, b, whole = build()
+    run(whole, a, b, 9)
+    c, d, first = build()
+    run(first, c, d, 4)
+    e, f, second = build()
+    e.data.copy_(c.data), f.data.copy_(d.data)
+    second.load_state_dict(first.state_dict())
+    torch.optim.lr_scheduler.ExponentialLR(second, 1.0)  # the groups are still those that move
+    run(second, e, f, 5)
+    assert torch.equal(a, e)
+    assert torch.equal(b, f)
+
+
+def test_a_closure_is_called_once():
+    a, b = params(0.0, 0.0)
+    both = Together(torch.optim.SGD([a], lr=0.1), torch.optim.SGD([b], lr=0.1))
+    calls = []
+
+    def closure():
+        calls.append(1)
+        both.zero_grad()
+        value = loss(a, b)
+        value.backward()
+        return value
+
+    assert both.step(closure).item() == pytest.approx(5.0)
+    assert len(calls) == 1
+
+
+def test_turns_leave_the_others_where_they_are():
+    a, b = params(0.0, 0.0)
+    groups = [{"name": "means", "params": [a]}, {"name": "scales", "params": [b]}]
+    optimizer = Alternating(torch.optim.Adam(groups, lr=0.1), {"means": 2, "scales": 1})
+    trace = []
+    for _ in range(6):
+        run(optimizer, a, b, 1)
+        trace.append((a.item(), b.item()))
+    moved = [(x[0] != y[0], x[1] != y[1]) for x, y in zip([(0.0, 0.0), *trace], trace, strict=False)]
+    assert moved == [(True, False), (True, False), (False, True)] * 2
+
+
+def test_a_group_that_rests_keeps_its_moments():
+    """Adam on the turns only: its two steps are those of Adam that has seen two gradients."""
+    a, b = params(0.0, 0.0)
+    groups = [{"name": "means", "params": [a]}, {"name": "scales", "params": [b]}]
+    optimizer = Alternating(torch.optim.Adam(groups, lr=0.1), {"means": 1, "scales": 1})
+    (c,) = params(0.0)
+    alone = torch.optim.Adam([c], lr=0.1)
+    for g in (1.0, 5.0, -2.0):  # the second is not the means' turn
+        a.grad, b.grad = torch.tensor([g]), torch.tensor([0.3])
+        optimizer.step()
+    for g in (1.0, -2.0):
+        c.grad = torch.tensor([g])
+        alone.step()
+    assert torch.equal(a, c)
+
+
+def test_what_cannot_be_is_refused():
+    a, b = params(0.0, 0.0)
+    with pytest.raises(InputError, match="in several of the optimisers"):
+        Together(torch.optim.SGD([a], lr=0.1), torch.optim.SGD([a, b], lr=0.1))
+    with pytest.raises(InputError, match="its groups are None"):
+        Alternating(torch.optim.SGD([a, b], lr=0.1), {"means": 1})
+    with pytest.raises(InputError, match="steps from 1"):
+        Alternating(torch.optim.SGD([{"name": "means", "params": [a]}], lr=0.1), {"means": 0})
