@@ -54,7 +54,9 @@ def test_drift_and_noise_are_those_of_the_dense_matrices(layer, shape, fan_in, c
         mean, variance = 0.6 * mean + 0.4 * rows.mean(1), 0.6 * variance + 0.4 * rows.var(1)
         stream = torch.Generator()
         stream.set_state(sampler.noise.get_extra_state()["state"])
-        noise = [torch.empty_like(p).normal_(generator=stream) for p in layer.parameters()]
+        sizes = [p.numel() for p in layer.parameters()]
+        noise = torch.empty(sum(sizes), dtype=torch.float64).normal_(generator=stream).split(sizes)
+        noise = [xi.view_as(p) for xi, p in zip(noise, layer.parameters(), strict=True)]
         grads, moves = step(layer, h, sampler, seed=i)
         q = math.sqrt(max(fan_in / count, 1))
         kernel = layer.weight[0, 0].numel()
@@ -216,7 +218,7 @@ def test_batch_norm_layers_are_sampled_with_the_fallback():
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
     loss = cr.MAP(net, cr.likelihoods.Categorical(), num_data=8)
     x, y = torch.randn(8, 3), torch.tensor([0, 1] * 4)
-    sampler = BNPSGLD(net, lr=1e-3, num_data=8)
+    sampler = BNPSGLD(net, lr=1e-3, num_data=8, burn_in=2)
     result = cr.fit(loss, sampler, [(x, y)], steps=4, progress=False, keep=cr.Thin(after=0.5, every=1))
     assert set(sampler.state) == {net[0].weight, net[3].weight}
     assert len(result.posterior) == 2

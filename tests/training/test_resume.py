@@ -235,7 +235,7 @@ def test_another_run_is_refused_and_nothing_on_disk_changes(build, rows, tmp_pat
         build(),
         scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
     )
-    refused("number of generators in the loader is 0, this one's is 1", build(), loader=batches(rows, 8))
+    refused("batch size is None, this one's is 8", build(), loader=batches(rows, 8))
     refused("plan of draws is None", build(), keep=cr.Thin(after=0, every=1))
     assert fit(build(seed=9), steps=4, resume=True).steps == 4
 

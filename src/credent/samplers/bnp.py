@@ -26,7 +26,6 @@ Shapes: in a linear layer `weight` is (units, m), in a convolution (units, m / p
 (0.0, -0.01)
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,15 +55,32 @@ class Layer:
         return [self.weight] if self.bias is None else [self.weight, self.bias]
 
     def over_inputs(self, channels: Tensor) -> Tensor:
-        """Numbers by input channel in a shape that fits the weight; each group of a convolution has its own."""
-        units, inputs, *kernel = self.weight.shape
+        """Numbers by input channel in the shape of one unit's weights; each group of a convolution has its own."""
+        inputs, *kernel = self.weight.shape[1:]
+        channels = channels.view(-1, inputs, *(1 for _ in kernel)).expand(-1, inputs, *kernel)
         if self.groups > 1:
-            channels = channels.view(self.groups, 1, inputs).expand(-1, units // self.groups, -1)
-        return channels.reshape(-1, inputs, *(1 for _ in kernel))
+            channels = channels.repeat_interleave(self.weight.shape[0] // self.groups, 0)
+        return channels.contiguous()
 
     def over_units(self, units: Tensor) -> Tensor:
         """Numbers by unit in a shape that fits the weight."""
         return units.view(-1, *(1 for _ in self.weight.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Map:
+    """P and G of one layer, in shapes that fit its weight."""
+
+    mean: Tensor
+    """mu."""
+    root: Tensor
+    """1 / (s q), of the noise; 1 / (s sqrt q) as printed."""
+    gain: Tensor
+    """1 / (s^2 q^2)."""
+    unit_root: float
+    """1 / q, of the noise; 1 / sqrt q as printed."""
+    unit_gain: float
+    """1 / q^2."""
 
 
 @dataclass(frozen=True)
@@ -91,37 +107,35 @@ class InputNormalising(Preconditioner):
                 " network that is trained, not on a copy, call net.train(), and run it with gradients."
             )
         if others:
-            self.fallback.adapt(state, others, _like(others, params, grads))
+            given = dict(zip(params, grads, strict=True))
+            self.fallback.adapt(state, others, [given[p] for p in others])
 
-    def drift(self, state: State, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+    def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
         """G g, the weight's part first because the bias's is made of it."""
-        given, found = dict(zip(params, grads, strict=True)), {}
+        given, onto = dict(zip(params, grads, strict=True)), dict(zip(params, moved, strict=True))
         layers, others = self._split(state, params)
         for layer in layers:
-            mean, variance, q = self._statistics(state, layer)
-            if layer.bias is None:
-                found[layer.weight] = given[layer.weight] / (variance * q**2)
-                continue
-            bias = given[layer.bias]
-            weight = torch.addcmul(given[layer.weight], mean, layer.over_units(bias), value=-1).div_(variance * q**2)
-            found[layer.weight] = weight
-            found[layer.bias] = bias / q**2 - (weight * mean).flatten(1).sum(1)
+            g = self._map(state, layer)
+            weight = given[layer.weight]
+            if layer.bias is not None:
+                bias = given[layer.bias]
+                weight = torch.addcmul(weight, g.mean, layer.over_units(bias), value=-1)
+                onto[layer.bias].add_(bias, alpha=rate * g.unit_gain).sub_(_dot(weight, g.mean * g.gain), alpha=rate)
+            onto[layer.weight].addcmul_(weight, g.gain, value=rate)
         if others:
-            found |= zip(others, self.fallback.drift(state, others, _like(others, params, grads)), strict=True)
-        return [found[p] for p in params]
+            self.fallback.drift(state, others, [given[p] for p in others], [onto[p] for p in others], rate)
 
     def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
         """P xi, likewise."""
         given = dict(zip(params, noise, strict=True))
         layers, others = self._split(state, params)
         for layer in layers:
-            mean, variance, q = self._statistics(state, layer)
-            q = q if self.noise == "exact" else q**0.5
-            weight = given[layer.weight].div_(variance.sqrt() * q)
+            p = self._map(state, layer)
+            weight = given[layer.weight].mul_(p.root)
             if layer.bias is not None:
-                given[layer.bias].div_(q).sub_((weight * mean).flatten(1).sum(1))
+                given[layer.bias].mul_(p.unit_root).sub_(_dot(weight, p.mean))
         if others:
-            self.fallback.diffuse(state, others, _like(others, params, noise))
+            self.fallback.diffuse(state, others, [given[p] for p in others])
 
     def freeze(self) -> None:
         """Look no more."""
@@ -133,6 +147,7 @@ class InputNormalising(Preconditioner):
         known.setdefault("variance", torch.ones_like(seen.variance)).lerp_(seen.variance, 1 - self.decay)
         known.setdefault("rows", seen.rows)  # of the first batch: the last one of an epoch may be short
         known.setdefault("positions", seen.positions)
+        known.pop("_map", None)
 
     def _split(self, state: State, params: list[Tensor]) -> tuple[list[Layer], list[Tensor]]:
         """Layers that were seen and have all their gradients, and the parameters of none of them."""
@@ -142,14 +157,19 @@ class InputNormalising(Preconditioner):
         taken = {p for layer in layers for p in layer.params}
         return layers, [p for p in params if p not in taken]
 
-    def _statistics(self, state: State, layer: Layer) -> tuple[Tensor, Tensor, float]:
-        """mu and s^2 in shapes that fit the weight, and q."""
+    def _map(self, state: State, layer: Layer) -> Map:
+        """Made once for all the steps with these averages."""
         known = state[layer.weight]
-        variance = known["variance"].view(layer.groups, -1)  # max(var) is over the inputs that the unit sees
-        variance = (variance + (self.floor[0] * variance.amax(1, keepdim=True) + self.floor[1])).flatten()
-        count = (self.batch_size or known["rows"]) * (known["positions"] if self.rows == "positions" else 1)
-        q = max(layer.weight[0].numel() / count, 1.0) ** 0.5
-        return layer.over_inputs(known["mean"]), layer.over_inputs(variance), q
+        if "_map" not in known:
+            variance = known["variance"].view(layer.groups, -1)  # max(var) is over the inputs that the unit sees
+            variance = (variance + (self.floor[0] * variance.amax(1, keepdim=True) + self.floor[1])).flatten()
+            count = (self.batch_size or known["rows"]) * (known["positions"] if self.rows == "positions" else 1)
+            q = max(layer.weight[0].numel() / count, 1.0) ** 0.5
+            unit_root = 1 / (q if self.noise == "exact" else q**0.5)
+            mean, variance = layer.over_inputs(known["mean"]), layer.over_inputs(variance)
+            known["_map"] = Map(mean, variance.rsqrt() * unit_root, 1 / (variance * q**2), unit_root, 1 / q**2)
+        found: Map = known["_map"]
+        return found
 
 
 class BNPSGLD(Langevin):
@@ -213,7 +233,8 @@ def _layers(net: nn.Module) -> dict[nn.Module, Layer]:
     return found
 
 
-def _like(some: Sequence[Tensor], params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
-    """The values that belong to some of the parameters."""
-    by = dict(zip(params, values, strict=True))
-    return [by[p] for p in some]
+def _dot(weight: Tensor, by: Tensor) -> Tensor:
+    """For each unit the sum over its weights of weight x by, where `by` is of all units or of each."""
+    if by.shape[0] == 1:
+        return torch.mv(weight.flatten(1), by.flatten())
+    return (weight * by).flatten(1).sum(1)

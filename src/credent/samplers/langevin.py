@@ -16,6 +16,7 @@ equal streams, so give them the same `seed`.
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ Params = Iterable[Tensor] | Iterable[dict[str, Any]]
 """What torch's optimisers take: parameters, or groups of them."""
 
 State = dict[Tensor, Any]
-"""An optimiser's memory, a dict for each parameter."""
+"""An optimiser's memory, a dict for each parameter; what has a name with _ in front is made of the rest, not saved."""
 
 
 class Preconditioner(ABC):
@@ -41,8 +42,8 @@ class Preconditioner(ABC):
         """Learn from this step; not called once frozen."""
 
     @abstractmethod
-    def drift(self, state: State, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-        """G g."""
+    def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
+        """Add rate x G g to `moved`."""
 
     @abstractmethod
     def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
@@ -59,9 +60,9 @@ class Identity(Preconditioner):
     def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
         """Nothing to learn."""
 
-    def drift(self, state: State, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+    def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
         """The gradient itself."""
-        return grads
+        torch._foreach_add_(moved, grads, alpha=rate)
 
     def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
         """The noise itself."""
@@ -96,6 +97,7 @@ class Langevin(Optimizer, ABC):
             )
         self.preconditioner, self.num_data, self.burn_in = preconditioner, num_data, burn_in
         self.noise, self.steps = Noise(seed), 0
+        self._normals: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
         super().__init__(params, {"lr": lr, "temperature": temperature, "momentum": momentum})
         for group in self.param_groups:
             if not (group["lr"] > 0 and math.isfinite(group["lr"])):
@@ -133,21 +135,48 @@ class Langevin(Optimizer, ABC):
         if momentum:
             moved = [state[p].setdefault("velocity", torch.zeros_like(p)) for p in params]
             torch._foreach_mul_(moved, momentum)
-        drift = self.preconditioner.drift(state, params, grads)
-        torch._foreach_add_(moved, drift, alpha=-eps / 2 * self.num_data)
+        self.preconditioner.drift(state, params, grads, moved, -eps / 2 * self.num_data)
         if group["temperature"]:
-            noise = [self.noise.normal(p) for p in params]
+            noise = self._normal(params)
             self.preconditioner.diffuse(state, params, noise)
             torch._foreach_add_(moved, noise, alpha=math.sqrt(eps * (1 - momentum) * group["temperature"]))
         if momentum:
             torch._foreach_add_(params, moved)
 
+    def _normal(self, like: list[Tensor]) -> list[Tensor]:
+        """Standard normal numbers, drawn in one call (for each type and device) into memory that is kept."""
+        shape = tuple((p.dtype, p.device, p.shape, p.stride()) for p in like)
+        if shape not in self._normals:
+            self._normals[shape] = _vectors(like)
+        vectors, views = self._normals[shape]
+        for vector in vectors:
+            self.noise.normal_(vector)
+        return views
+
     def state_dict(self) -> dict[str, Any]:
         """Torch's, with the position in the stream of noise and the number of steps."""
-        return super().state_dict() | {"noise": self.noise.get_extra_state(), "steps": self.steps}
+        saved = super().state_dict()
+        saved["state"] = {
+            index: {k: v for k, v in known.items() if not k.startswith("_")} for index, known in saved["state"].items()
+        }
+        return saved | {"noise": self.noise.get_extra_state(), "steps": self.steps}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from there."""
         self.noise.set_extra_state(state_dict["noise"])
         self.steps = state_dict["steps"]
         super().load_state_dict({k: state_dict[k] for k in ("state", "param_groups")})
+
+
+def _vectors(like: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """A vector for each type and device, and views of them that lie in memory as these tensors do."""
+    sizes: Counter[tuple[torch.dtype, torch.device]] = Counter()
+    for p in like:
+        sizes[p.dtype, p.device] += p.numel()
+    vectors = {kind: torch.empty(size, dtype=kind[0], device=kind[1]) for kind, size in sizes.items()}
+    views, begins = [], dict.fromkeys(vectors, 0)
+    for p in like:
+        kind = p.dtype, p.device
+        views.append(vectors[kind].as_strided(p.shape, torch.empty_like(p).stride(), begins[kind]))
+        begins[kind] += p.numel()
+    return list(vectors.values()), views

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from credent.cells import Cell
 from credent.papers.experiment import Experiment, Results, Scale
-from credent.papers.ir.settings import NAMES, NETWORKS, PRIORS, RATES, SEEDS, SIZES, datasets, described
+from credent.papers.ir.settings import NAMES, NETWORKS, PRIORS, RATES, SEEDS, SIZES, datasets, described, rates
 from credent.papers.ir.table1 import READINGS, RIVALS, cell
 from credent.papers.seeds import by_seed, estimate
 from credent.papers.verdict import Verdict, lower, together
@@ -38,13 +38,12 @@ class _Rates(Experiment):
             cell(scale, datasets(scale)[0], network, prior, seed, lr)
             for seed in SEEDS[scale]
             for network in SHOWN
-            for lr in RATES[scale]
+            for lr in rates(scale, network)
             for prior in PRIORS
         ]
 
     def sections(self, scale: Scale, results: Results) -> tuple[Section, ...]:
         """One figure a network."""
-        xs = [math.log10(lr) for lr in RATES[scale]]
         return tuple(
             Section(
                 NETWORKS[network],
@@ -52,7 +51,10 @@ class _Rates(Experiment):
                     plots.curves(
                         f"{self.label}, {NETWORKS[network]}",
                         {
-                            name: (xs, [self._mean(scale, network, prior, lr, results) for lr in RATES[scale]])
+                            name: (
+                                [math.log10(lr) for lr in rates(scale, network)],
+                                [self._mean(scale, network, prior, lr, results) for lr in rates(scale, network)],
+                            )
                             for prior, name in PRIORS.items()
                         },
                         "log10 of the learning rate",
@@ -103,7 +105,7 @@ class Figure1(_Rates):
             )
             for network in SHOWN
             for reading in READINGS
-            for lr in RATES[scale]
+            for lr in rates(scale, network)
         )
 
 

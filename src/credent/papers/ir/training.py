@@ -25,7 +25,8 @@ from credent.papers.images import Images, Size, images
 from credent.penalty import Description
 from credent.training import fit
 
-PROBE = 64  # training images on which the Fisher trace is taken
+PROBE = 200  # training images for BatchNorm's statistics under attack, and, the first of them, for the Fisher trace
+TRACED = 64
 EPSILONS = (*(f"{radius:g}" for radius in PAPER), *(f"{round(255 * radius)}/255" for radius in GREY_LEVELS))
 """Names of the attacks' radii."""
 
@@ -64,7 +65,7 @@ class Training(Cell):
             epochs=self.size.epochs,
             val=batches(val, 250),
             val_samples=self.draws,
-            monitors=[fisher.TraceMonitor(train[:PROBE][0], every=len(loader), samples=1, seed=self.seed)],
+            monitors=[fisher.TraceMonitor(train[:TRACED][0], every=len(loader), samples=1, seed=self.seed)],
             log_every=10**9,  # a row an epoch
             seed=self.seed,
             progress=False,
@@ -116,7 +117,7 @@ def _log_scale(bnn: VI) -> float:
 def _attacked(bnn: VI, parts: Images, draws: int) -> dict[str, dict[str, float]]:
     """Accuracy and change of the log-likelihood by the attack's radius, on test images."""
     x, y = parts.test[:]
-    statistics = [x for x, _ in batches(parts.train, 256)][:4]
+    statistics = [parts.train[:PROBE][0]]
     averaged = Averaged(bnn.net, bnn.posterior, bnn.likelihood, samples=draws, statistics=statistics)
     box = Box(mean=parts.mean, std=parts.std)
     rows = robustness(averaged, x, y, FGSM(), epsilons=(*PAPER, *GREY_LEVELS), box=box).rows
