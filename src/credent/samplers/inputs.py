@@ -24,6 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+_PART = 2**17  # numbers that are centred at a time: they stay in the cache, and need no fresh memory
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -69,8 +71,9 @@ def moments(layer: nn.Module, h: Tensor, output: Tensor) -> Moments:
         rows, positions = h.shape[0], output.shape[-dimensions:].numel()
     count = h.shape[0] * h.shape[2]
     mean = h.sum((0, 2), keepdim=True) / count
-    by_row = torch.linalg.vector_norm(h - mean, dim=2)
-    return Moments(mean.flatten(), by_row.square_().sum(0) / count, rows, positions)
+    parts = h.split(max(_PART // (h.shape[1] * h.shape[2]), 1))
+    squares = [torch.linalg.vector_norm(part - mean, dim=2).square_().sum(0) for part in parts]
+    return Moments(mean.flatten(), torch.stack(squares).sum(0) / count, rows, positions)
 
 
 class _Hook:

@@ -15,6 +15,7 @@ True
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,32 +43,35 @@ class RMSprop(Preconditioner):
             torch._foreach_mul_(squares, self.decay)
             torch._foreach_addcmul_(squares, seen, seen, value=1 - self.decay)
         for p, g in zip(params, grads, strict=True):
-            state[p].setdefault("square", g.square())
-            state[p].pop("_gain", None)
+            if "square" not in state[p]:
+                state[p]["square"] = g.square()
+            self._prepare(state[p])
 
     def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
         """g / (damping + sqrt V)."""
-        self._prepare(state, params)
-        torch._foreach_addcmul_(moved, grads, [state[p]["_gain"] for p in params], value=rate)
+        torch._foreach_addcmul_(moved, grads, self._prepared(state, params, "_gain"), value=rate)
 
     def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
         """xi / sqrt(damping + sqrt V)."""
-        self._prepare(state, params)
-        torch._foreach_mul_(noise, [state[p]["_root"] for p in params])
+        torch._foreach_mul_(noise, self._prepared(state, params, "_root"))
 
     def freeze(self) -> None:
         """V stays as it is."""
 
-    def _prepare(self, state: State, params: list[Tensor]) -> None:
-        """G and its root, once for every V."""
-        new = [p for p in params if "_gain" not in state[p]]
-        if not new:
-            return
-        gains = torch._foreach_sqrt([state[p]["square"] for p in new])
-        torch._foreach_add_(gains, self.damping)
-        torch._foreach_reciprocal_(gains)
-        for p, gain, root in zip(new, gains, torch._foreach_sqrt(gains), strict=True):
-            state[p].update(_gain=gain, _root=root)
+    def _prepared(self, state: State, params: list[Tensor], which: Literal["_gain", "_root"]) -> list[Tensor]:
+        """G or its root, also of a V that was loaded."""
+        for p in params:
+            if which not in state[p]:
+                self._prepare(state[p])
+        return [state[p][which] for p in params]
+
+    def _prepare(self, known: dict[str, Tensor]) -> None:
+        """G and its root, in the memory that they had."""
+        for name in ("_gain", "_root"):
+            if name not in known:
+                known[name] = torch.empty_like(known["square"])
+        gain = torch.sqrt(known["square"], out=known["_gain"]).add_(self.damping).reciprocal_()
+        torch.sqrt(gain, out=known["_root"])
 
 
 class PSGLD(Langevin):

@@ -18,7 +18,7 @@ NAMES = {"digits": "digits", "cifar10": "CIFAR-10", "svhn": "SVHN", "cifar100": 
 
 SIZES = {
     Scale.SMOKE: Size(width=4, train=100, val=50, test=20, pool=1, epochs=1, batch=50, lr=1e-2),
-    Scale.CPU: Size(width=8, train=3000, val=600, test=100, pool=2, epochs=5, batch=100, lr=1e-2),
+    Scale.CPU: Size(width=8, train=3000, val=600, test=100, pool=2, epochs=4, batch=150, lr=1e-2),
     Scale.PAPER: Size(width=64, train=0, val=0, test=0, pool=1, epochs=100, batch=128, lr=1e-3),
 }
 RATES = {
