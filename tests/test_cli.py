@@ -123,8 +123,8 @@ def test_list_names_what_fit_takes():
 
 
 def test_demo_ends_with_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr("credent.recipe._DEFAULTS", {"digits": FEW})
-    monkeypatch.setattr("credent.recipe._REGRESSION", FEW)
+    monkeypatch.setattr("credent.recipe.defaults._BY_DATA", {"digits": FEW})
+    monkeypatch.setattr("credent.recipe.defaults._REGRESSION", FEW)
     said = reply("demo", "--out", tmp_path, "--json")
     assert (tmp_path / "page.html").stat().st_size > 50_000
     assert set(said["scores"]) == {"MAP", "VI"}

@@ -11,9 +11,11 @@ from credent import metrics
 from credent.data import Data, batches
 from credent.evaluation import Evaluation
 from credent.families import Posterior
+from credent.families.location_scale import LocationScale
 from credent.objectives import Objective
 from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
+from credent.priors import Prior
 from credent.report import Column, Estimate, Figure, Note, Section, Table, plots
 from credent.training.convergence import convergence
 
@@ -33,6 +35,12 @@ def figures(
         return [*band, _interval_calibration(evaluation.predictive, y), *training]
     pred = evaluation.predictive
     return [*_trust(pred, y), *_strangers(evaluation), *_hardest(pred, x, y, data), *training]
+
+
+def pulled(objective: Objective) -> bool:
+    """Whether the question below can be asked: q has scales, and a prior with a density holds them up."""
+    held = isinstance(objective.penalty, Prior) and objective.beta != 0
+    return held and isinstance(objective.posterior, LocationScale)
 
 
 def convergence_section(objective: Objective, data: Data) -> Section:

@@ -10,12 +10,13 @@ import typer
 from rich.console import Console
 
 from credent.errors import CheckpointError, CredentError, NonFiniteError
+from credent.families import Posterior
 from credent.recipe import Built, Recipe
 from credent.training import load
 
 DataDir = Annotated[Path | None, typer.Option(help="Directory with data sets; else the variable CREDENT_DATA.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for machines.")]
-Samples = Annotated[int, typer.Option(help="Draws of the weights to average over.")]
+Samples = Annotated[int, typer.Option(help="Draws of the weights to average over; of a sampler's, those there are.")]
 
 console = Console(stderr=True)
 
@@ -38,13 +39,12 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def load_run(run: Path, data_dir: Path | None) -> Built:
-    """A run directory's recipe, built, with what it learnt."""
+def load_run(run: Path, data_dir: Path | None) -> tuple[Built, Posterior]:
+    """A run directory's recipe, built, with what it learnt, and its posterior: a sampler's are the draws it kept."""
     if not (run / "config.json").exists():
         raise CheckpointError(f"{run} is not a run: it has no config.json. `credent fit --out {run}` would make one.")
     built = Recipe.from_json((run / "config.json").read_text()).build(data_dir)
-    load(built.objective, run / "posterior.safetensors")
-    return built
+    return built, load(built.objective, run / "posterior.safetensors")
 
 
 def say(summary: dict[str, Any], as_json: bool, text: str) -> None:

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from credent import __version__, evaluation
 from credent.cli.common import AsJson, DataDir, Samples, guarded, load_run
+from credent.families import Posterior
 from credent.files import write_atomically
-from credent.pictures import convergence_section, figures, shown
+from credent.pictures import convergence_section, figures, pulled, shown
 from credent.recipe import Built
 from credent.report import comparison_page, run_page
 from credent.training.history import read
@@ -38,14 +39,14 @@ def evaluate(
         comparison_page(
             f"{len(runs)} runs on {sets}",
             named,
-            subtitle=f"Test data, {samples} draws.",
+            subtitle=f"Test data, up to {samples} draws.",
             footer=f"credent {__version__}",
         ).write(out)
     if as_json:
         typer.echo(json.dumps(summaries[0] if len(runs) == 1 else summaries, allow_nan=False))
         return
     for run, each in zip(runs, summaries, strict=True):
-        _table(f"{run} on the test data, {samples} draws", each["scores"])
+        _table(f"{run} on the test data, draws: {each['samples']}", each["scores"])
         typer.echo(f"page: {each['page']}")
     if len(runs) > 1:
         typer.echo(f"compared: {out}")
@@ -53,30 +54,31 @@ def evaluate(
 
 def _evaluate(run: Path, samples: int, data_dir: Path | None) -> dict[str, Any]:
     """Scores in RUN/evaluation.json, the page in RUN/page.html, and both in one answer."""
-    built = load_run(run, data_dir)
-    found = evaluation.evaluate(built.objective, built.objective.posterior, built.data, samples)
+    built, posterior = load_run(run, data_dir)
+    found = evaluation.evaluate(built.objective, posterior, built.data, samples)
     scores = {k: v if math.isfinite(v) else None for k, v in found.scores.items()}
     write_atomically(run / "evaluation.json", lambda path: path.write_text(json.dumps(scores, indent=2) + "\n"))
-    page = _page(run, built, found, samples)
+    page = _page(run, built, posterior, found)
     return {
         "run": str(run),
-        "samples": samples,
+        "samples": found.predictive.num_draws,
         **dataclasses.asdict(built.recipe),
         "scores": scores,
         "page": str(page),
     }
 
 
-def _page(run: Path, built: Built, found: evaluation.Evaluation, samples: int) -> Path:
+def _page(run: Path, built: Built, posterior: Posterior, found: evaluation.Evaluation) -> Path:
     recipe = built.recipe
-    drawn = figures(built.objective, built.objective.posterior, built.data, found, read(run / "history.jsonl"))
-    settings = {**dataclasses.asdict(recipe), "draws at test time": samples}
+    drawn = figures(built.objective, posterior, built.data, found, read(run / "history.jsonl"))
+    chosen = {k: v for k, v in dataclasses.asdict(recipe).items() if v is not None}
+    settings = {**chosen, "draws at test time": found.predictive.num_draws}
     page = run_page(
         f"{recipe.method.upper()} on {recipe.data}",
         shown(found.scores),
         drawn,
         settings,
-        more=[] if recipe.method == "map" else [convergence_section(built.objective, built.data)],
+        more=[convergence_section(built.objective, built.data)] if pulled(built.objective) else [],
         subtitle=f"{recipe.model}, {len(built.data.train):,} training and {len(built.data.test):,} test examples.",
         footer=f"credent {__version__}",
     )

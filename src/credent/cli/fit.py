@@ -10,6 +10,7 @@ import typer
 
 from credent.cli.common import AsJson, DataDir, console, guarded, say
 from credent.errors import CheckpointError, InputError
+from credent.families import Draws
 from credent.files import write_atomically
 from credent.recipe import FAMILIES, METHODS, MODELS, PRIORS, Recipe
 
@@ -22,14 +23,21 @@ def fit(
     method: Annotated[str, typer.Option(help=" · ".join(f"{k}: {v}" for k, v in METHODS.items()))] = "vi",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data. Default: by data set.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per step. Default: by data set.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the means. Default: by data set.")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of the means, or a sampler's eps. Default: by data.")
+    ] = None,
     scale_lr: Annotated[float | None, typer.Option(help="Learning rate of the scales. Default: by data set.")] = None,
     beta: Annotated[
         float | None, typer.Option(help="Weight of the penalty; 1 is Bayes' rule. Default: by data.")
     ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Samplers: 1 is the posterior, less is colder. Default: beta.")
+    ] = None,
     weight_samples: Annotated[int | None, typer.Option(help="Draws of the weights per step. Default: by data.")] = None,
     prior: Annotated[str, typer.Option(help=" · ".join(PRIORS))] = "gaussian",
-    prior_scale: Annotated[str, typer.Option(help="fan_in, kaiming, glorot, or a number.")] = "kaiming",
+    prior_scale: Annotated[
+        str | None, typer.Option(help="fan_in, kaiming, glorot, or a number. Default: kaiming, where there is a scale.")
+    ] = None,
     family: Annotated[str, typer.Option(help=" · ".join(FAMILIES))] = "gaussian",
     noise: Annotated[str, typer.Option(help="Regression noise: learnt, heteroscedastic, or a number.")] = "learnt",
     random: Annotated[str, typer.Option(help="Which parameters are random, such as 'head.*'.")] = "*",
@@ -57,9 +65,10 @@ def fit(
             console.print(f"resuming {out} as it was begun" + (f" (its own {', '.join(changed)})" if changed else ""))
         recipe = saved
     built = recipe.build(data_dir)
+    tempered = "" if recipe.temperature is None else f", temperature {recipe.temperature:g}"
     console.print(
         f"[bold]{recipe.method}[/] of {recipe.model} on {recipe.data}: {len(built.data.train):,} examples,"
-        f" {built.objective.layout.num_params:,} random weights, beta {recipe.beta:g}, seed {recipe.seed}",
+        f" {built.objective.layout.num_params:,} random weights, beta {recipe.beta:g}{tempered}, seed {recipe.seed}",
         highlight=False,
     )
     started = time.monotonic()
@@ -73,6 +82,7 @@ def fit(
         "steps": result.steps,
         "seconds": round(time.monotonic() - started, 1),
         "beta": recipe.beta,
+        **({"draws": len(result.posterior)} if isinstance(result.posterior, Draws) else {}),
         **{k: v for row in result.history[-1:] for k, v in row.items() if k.startswith("val_")},
     }
     say(summary, as_json, f"wrote {out}; next: credent evaluate {out}")

@@ -33,7 +33,7 @@ def predict(
     Columns for classes: label, probability, entropy, mutual_information, and p_0 to p_C. For regression: mean, stddev,
     epistemic, aleatoric, and the ends of the 95 % interval, in the target's units.
     """
-    built = load_run(run, data_dir)
+    built, posterior = load_run(run, data_dir)
     objective, about = built.objective, built.data
     raw = _read_inputs(inputs, about.shape)
     seen = about.train[:][0]
@@ -45,12 +45,12 @@ def predict(
         )
     answer = ask(
         objective.net,
-        objective.posterior,
+        posterior,
         objective.likelihood,
         x,
         samples=samples,
         how=objective.how,
-        statistics=statistics_for(objective, objective.posterior, about),
+        statistics=statistics_for(objective, posterior, about),
     )
     assert isinstance(answer, ClassPredictive | GaussianPredictive)
     rows = _rows(answer, about)

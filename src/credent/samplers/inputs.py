@@ -71,7 +71,7 @@ def moments(layer: nn.Module, h: Tensor, output: Tensor) -> Moments:
         rows, positions = h.shape[0], output.shape[-dimensions:].numel()
     count = h.shape[0] * h.shape[2]
     mean = h.sum((0, 2), keepdim=True) / count
-    parts = h.split(max(_PART // (h.shape[1] * h.shape[2]), 1))
+    parts = torch.split(h, max(_PART // (h.shape[1] * h.shape[2]), 1))
     squares = [torch.linalg.vector_norm(part - mean, dim=2).square_().sum(0) for part in parts]
     return Moments(mean.flatten(), torch.stack(squares).sum(0) / count, rows, positions)
 

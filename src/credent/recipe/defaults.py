@@ -1,0 +1,35 @@
+"""What a recipe leaves at None, by data set and method; chosen on validation data (docs/training.md, docs/sampling.md).
+
+Of a sampler `lr` is the papers' eps. A gradient step is eps N / 2 times MAP's, so a good eps falls as 1/N: it is known
+here for data of known size, and for curves and tables, where the noise sets it too, it must be given.
+
+>>> of("digits", "sgld")["beta"], of("digits", "vi")["beta"]
+(1.0, 0.01)
+"""
+
+from typing import Any
+
+from credent.recipe.choices import SAMPLERS
+
+IMAGE_SETS = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn")
+
+_REGRESSION: dict[str, Any] = {"epochs": 2000, "lr": 1e-2, "scale_lr": 1e-2, "beta": 0.03, "weight_samples": 4}
+_IMAGES: dict[str, Any] = {"epochs": 20, "lr": 4e-3, "scale_lr": 2e-2, "beta": 0.2, "weight_samples": 2}
+_BY_DATA: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(IMAGE_SETS, _IMAGES),
+    "digits": _IMAGES | {"epochs": 60, "batch_size": 64, "beta": 0.01, "weight_samples": 1},
+}
+_IMAGE_STEPS = {"sgld": 2e-6, "psgld": 2e-8, "bnp": 5e-7}
+_STEPS: dict[str, dict[str, float]] = {
+    **dict.fromkeys(IMAGE_SETS, _IMAGE_STEPS),
+    "digits": {"sgld": 1e-4, "psgld": 1e-6, "bnp": 3e-5},
+}
+
+
+def of(data: str, method: str) -> dict[str, Any]:
+    """Values by field; a sampler has Bayes' rule, and no `lr` where none is known."""
+    found = {"batch_size": 128, **_BY_DATA.get(data, _REGRESSION)}
+    if method in SAMPLERS:
+        found |= {"beta": 1.0, "lr": _STEPS.get(data, {}).get(method)}
+        found["epochs"] *= 2  # half of them lead to where the draws are
+    return found

@@ -1,0 +1,230 @@
+"""Everything that defines a run, as plain values: what `credent fit` takes and a run's config.json holds.
+
+A recipe builds the same network, objective, optimiser and data order every time, on every machine that has the data.
+What it leaves at None follows from the data and the method. The default beta of VI and VL is below 1, chosen on
+validation data: under the full KL small networks and small data sets underfit (docs/training.md has the numbers).
+
+beta means the same in all methods: the posterior is p(D | w)^(1/beta) p(w). MAP finds its mode, VI and VL approximate
+it, and a sampler draws from it, since its temperature is beta unless it is given.
+
+>>> recipe = Recipe(data="digits", method="vi", epochs=1)
+>>> recipe.beta, recipe == Recipe.from_json(recipe.to_json())
+(0.01, True)
+"""
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.utils.data import DataLoader
+
+from credent import likelihoods
+from credent.data import Data, batches, load, names
+from credent.errors import CheckpointError, InputError
+from credent.objectives import MAP, VI, VL, Objective
+from credent.recipe import chain, defaults
+from credent.recipe.choices import FAMILIES, FOLLOWING, METHODS, MODELS, PRIORS, SAMPLERS, network, number, prior
+from credent.training import Result, ScaleRatio, fit
+
+T = TypeVar("T")
+
+_VAL_SHARE = 0.05
+_LOOKS = 100  # at the scales of q, over a run
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run. The optimiser is Adam, whose learning rates fall to zero along a cosine; a sampler's step is constant.
+
+    None takes the default of the data and the method.
+    """
+
+    data: str = "digits"
+    model: str = "mlp"
+    method: str = "vi"
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    """Learning rate of the means; of a sampler the step size eps."""
+    scale_lr: float | None = None
+    """Learning rate of the scales."""
+    beta: float | None = None
+    """Weight of the penalty: 1 is Bayes' rule."""
+    temperature: float | None = None
+    """Of a sampler: 1 is the posterior, less is colder. None is beta."""
+    weight_samples: int | None = None
+    """Draws of the weights per training step."""
+    prior: str = "gaussian"
+    prior_scale: str | None = None
+    """A rule, "fan_in", "kaiming" or "glorot", or a number; None is "kaiming". Priors that follow q have none."""
+    family: str = "gaussian"
+    noise: str = "learnt"
+    """Regression: "learnt", "heteroscedastic" or a number, in units of the standardised target."""
+    random: str = "*"
+    """Which parameters are random: a name pattern."""
+    split: int = 0
+    """UCI sets: which of the standard splits."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check("data", self.data, [each.name for each in names()])
+        for field, known in (("model", MODELS), ("method", METHODS), ("prior", PRIORS), ("family", FAMILIES)):
+            _check(field, getattr(self, field), known)
+        self._check_prior()
+        for field, value in defaults.of(self.data, self.method).items():
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, value)
+        self._check_sampler()
+        if self.prior_scale is None and self.prior not in FOLLOWING:
+            object.__setattr__(self, "prior_scale", "kaiming")
+        if self.temperature is None and self.samples:
+            object.__setattr__(self, "temperature", self.beta)
+        for field in ("epochs", "batch_size", "lr", "scale_lr", "weight_samples"):
+            if not getattr(self, field) > 0:
+                raise InputError(f"{field}={getattr(self, field)}: must be positive.")
+
+    @property
+    def samples(self) -> bool:
+        """Whether the method is a sampler, whose posterior are draws."""
+        return self.method in SAMPLERS
+
+    def _check_prior(self) -> None:
+        if self.prior not in FOLLOWING:
+            return
+        if self.prior_scale is not None:
+            raise InputError(
+                f"prior_scale={self.prior_scale!r}: the {self.prior} prior is as wide as q makes it, so there is no"
+                " scale to choose; leave prior_scale out."
+            )
+        if self.method not in ("vi", "vl"):
+            raise InputError(
+                f"prior={self.prior!r} follows a distribution over the weights, and method={self.method!r} learns none:"
+                " take --method vi or vl, or another prior."
+            )
+
+    def _check_sampler(self) -> None:
+        if not self.samples:
+            if self.temperature is not None:
+                raise InputError(
+                    f"temperature={self.temperature}: samplers have one ({', '.join(SAMPLERS)}), and {self.method} has"
+                    " not; beta weighs its penalty."
+                )
+            return
+        if self.lr is None:
+            raise InputError(
+                f"{self.method} has no default step size for {self.data}: it depends on the number of data and on their"
+                " noise. Give one, such as --lr 1e-5, and a smaller one if the chain diverges."
+            )
+        if self.temperature is not None and not (self.temperature >= 0 and math.isfinite(self.temperature)):
+            raise InputError(f"temperature={self.temperature}: 1 samples the posterior, 0 adds no noise; not negative.")
+        if self.random != "*":
+            raise InputError(
+                f"random={self.random!r}: {self.method} moves the random parameters, and nothing would train the"
+                " others; leave random out, or take --method vi."
+            )
+
+    def to_json(self) -> str:
+        """As config.json has it."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Recipe":
+        """From config.json."""
+        try:
+            return cls(**json.loads(text))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise CheckpointError(f"config.json is not a recipe of this version of credent: {error}.") from error
+
+    def build(self, data_dir: str | Path | None = None) -> "Built":
+        """Data, network and objective, freshly initialised from the seed."""
+        options: dict[str, Any] = {"split": self.split} if self.data.startswith("uci/") else {}
+        if self.data in defaults.IMAGE_SETS:
+            options["val_share"] = _VAL_SHARE
+        loaded = load(self.data, data_dir, self.seed, **options)
+        torch.manual_seed(self.seed)
+        built = Built(self, loaded, self._objective(loaded))
+        if self.samples:
+            chain.check(built.objective, built.steps)
+        return built
+
+    def _objective(self, loaded: Data) -> Objective:
+        likelihood: likelihoods.Likelihood = likelihoods.Categorical()
+        outputs = loaded.num_classes or 1
+        if loaded.num_classes is None:
+            known = self.noise in ("learnt", "heteroscedastic")
+            if self.samples and self.noise == "learnt":
+                raise InputError(
+                    f"noise='learnt' is optimised, and {self.method} moves the weights alone: --noise heteroscedastic"
+                    " makes it an output of the network, and a number fixes it, such as --noise 0.1."
+                )
+            likelihood = likelihoods.Gaussian(self.noise if known else number("noise", self.noise), initial=0.1)
+            outputs = 2 if self.noise == "heteroscedastic" else 1
+        net = network(self.model, loaded, outputs)
+        given = (net, likelihood, prior(self.prior, self.prior_scale))
+        shared: dict[str, Any] = {"num_data": len(loaded.train), "beta": _set(self.beta), "random": self.random}
+        if self.method == "vi":
+            return VI(*given, family=FAMILIES[self.family](), samples=_set(self.weight_samples), **shared)
+        return VL(*given, **shared) if self.method == "vl" else MAP(*given, **shared)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A recipe with everything it names in memory."""
+
+    recipe: Recipe
+    data: Data
+    objective: Objective
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in all."""
+        return _set(self.recipe.epochs) * len(self.loader())
+
+    def loader(self) -> DataLoader[tuple[Tensor, ...]]:
+        """Training batches, shuffled anew each epoch by the recipe's seed."""
+        return batches(self.data.train, _set(self.recipe.batch_size), shuffle=True, seed=self.recipe.seed)
+
+    def train(self, run_dir: str | Path | None = None, resume: bool = False, **options: Any) -> Result:
+        """Run the recipe; options are those of `fit`."""
+        recipe = self.recipe
+        epochs = _set(recipe.epochs)
+        settings: dict[str, Any] = {
+            "epochs": epochs,
+            "val": batches(self.data.val, 1024) if len(self.data.val) else None,
+            "val_every": max(1, epochs // 60),
+            "run_dir": run_dir,
+            "resume": resume,
+        }
+        optimizer: torch.optim.Optimizer
+        if recipe.samples:
+            steps = (_set(recipe.lr), _set(recipe.temperature), self.steps, recipe.seed)
+            optimizer = chain.sampler(recipe.method, self.objective, *steps)
+            settings["keep"] = chain.thin(self.steps)
+        else:
+            groups = self.objective.param_groups(_set(recipe.lr), _set(recipe.scale_lr))
+            optimizer = torch.optim.Adam(groups, fused=True)
+            settings |= {"scheduler": CosineAnnealingLR(optimizer, self.steps), "schedule": "step"}
+        if recipe.prior == "inverse_reference":  # the one prior that may let go of the scales
+            settings["monitors"] = [ScaleRatio(self.objective, every=max(1, self.steps // _LOOKS))]
+        return fit(self.objective, optimizer, self.loader(), **settings | options)
+
+
+def _set(value: T | None) -> T:
+    """A field that the defaults have filled."""
+    assert value is not None
+    return value
+
+
+def _check(field: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        close = difflib.get_close_matches(value, list(known), n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"{field}={value!r}: there is no such {field}.{hint} There are {', '.join(known)}.")
