@@ -3,6 +3,7 @@ import io
 import json
 import math
 import os
+import signal
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from credent.papers import Experiment, Scale, by_seed, lower
 from credent.recipe import Recipe
 from credent.report import Column, Section
 from credent.report import Table as ReportTable
+from credent.training.thin import Kept
 
 FEW = {"epochs": 1, "lr": 1e-3, "scale_lr": 1e-3, "beta": 1, "weight_samples": 1}
 FAST = ["--data", "digits", "--model", "mlp", "--epochs", "2", "--seed", "0"]
@@ -106,6 +108,53 @@ def test_map_method(tmp_path):
     assert "auroc_shuffled_mutual_information" not in scores  # one draw cannot disagree with itself
 
 
+@pytest.mark.parametrize("method", ["sgld", "psgld", "bnp"])
+def test_a_sampler_answers_with_its_draws(method, tmp_path):
+    out = tmp_path / "s"
+    made = reply("fit", "--method", method, "--epochs", "4", "--out", out, "--json")
+    assert made["draws"] == len(list((out / "draws").iterdir())) == 32
+    said = reply("evaluate", out, "--json", "--samples", "100")
+    built = Recipe(method=method, epochs=4).build()
+    posterior = built.train(progress=False).posterior  # never on a disk
+    x, y = built.data.test[:]
+    pred = cr.predict(built.objective.net, posterior, built.objective.likelihood, x, samples=None)
+    assert said["samples"] == pred.num_draws == 32
+    assert said["scores"]["nll"] == pytest.approx(-pred.log_prob(y).double().mean().item(), rel=1e-9)
+    assert said["scores"]["accuracy"] == pytest.approx((pred.label == y).double().mean().item(), abs=1e-12)
+    assert "auroc_shuffled_mutual_information" in said["scores"]
+    np.save(tmp_path / "x.npy", x[:3].numpy())
+    rows = reply("predict", out, tmp_path / "x.npy", "--samples", "100", "--json")
+    assert [row["mutual_information"] for row in rows] == pytest.approx(pred.mutual_information[:3].tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["sgld", "psgld", "bnp"])
+def test_an_interrupted_chain_goes_on_to_the_same_draws(method, tmp_path, monkeypatch):
+    options = ["--method", method, "--epochs", "4", "--json"]
+    reply("fit", *options, "--out", tmp_path / "whole")
+    kept, add = [], Kept.add
+
+    def interrupted(self):
+        kept.append(add(self))
+        if len(kept) == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Kept, "add", interrupted)
+        assert run("fit", *options, "--out", tmp_path / "cut").exit_code == 130
+    assert not (tmp_path / "cut" / "posterior.safetensors").exists()
+    assert reply("fit", "--out", tmp_path / "cut", "--resume", "--json")["draws"] == 32
+    for path in sorted((tmp_path / "whole" / "draws").iterdir()):
+        assert (tmp_path / "cut" / "draws" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_page_asks_whether_scales_hold(tmp_path):
+    reply("fit", *FAST, "--prior", "inverse_reference", "--out", tmp_path / "ir", "--json")
+    reply("evaluate", tmp_path / "ir", "--json")
+    page = (tmp_path / "ir" / "page.html").read_text()
+    assert "Do its scales hold?" in page
+    assert "Did the scales converge?" not in page  # no density says where they should be
+
+
 def test_several_runs_are_compared(trained, tmp_path):
     reply("fit", *FAST, "--method", "map", "--out", tmp_path / "m", "--json")
     said = reply("evaluate", trained, tmp_path / "m", "--out", tmp_path / "both.html", "--json")
@@ -118,7 +167,9 @@ def test_several_runs_are_compared(trained, tmp_path):
 def test_list_names_what_fit_takes():
     said = reply("list", "--json")
     assert {"digits", "mnist", "uci/concrete"} <= {each["name"] for each in said["data"]}
-    assert {"map", "vi"} <= set(said["methods"])
+    assert {"map", "vi", "vl", "sgld", "psgld", "bnp"} <= set(said["methods"])
+    assert {"horseshoe", "node_horseshoe", "self_stabilizing", "inverse_reference"} <= set(said["priors"])
+    assert {"resnet18", "densenet121", "vgg16"} <= set(said["models"])
     assert "digits" in run("list").stdout
 
 
@@ -227,6 +278,10 @@ def test_help_teaches(command):
         (["fit", "--epochs", "-1", "--out", "OUT"], 2, "positive"),
         (["fit", "--beta", "-1", "--out", "OUT"], 2, "not negative"),
         (["fit", "--prior-scale", "wide", "--out", "OUT"], 2, "number"),
+        (["fit", "--method", "sgld", "--prior", "inverse_reference", "--out", "OUT"], 2, "--method vi"),
+        (["fit", "--method", "bnp", "--prior", "node_horseshoe", "--out", "OUT"], 2, "Train with VI"),
+        (["fit", "--prior", "self_stabilizing", "--prior-scale", "1", "--out", "OUT"], 2, "no scale to choose"),
+        (["fit", "--method", "sgld", "--epochs", "1", "--batch-size", "1000", "--out", "OUT"], 2, "keeps no draw"),
         (["fit", "--device", "tpu9", "--out", "OUT"], 2, "--device tpu9"),
         (["evaluate", "OUT"], 3, "not a run"),
     ],
@@ -236,7 +291,7 @@ def test_bad_requests_are_explained(arguments, code, words, tmp_path):
     result = run(*[out if a == "OUT" else a for a in arguments])
     assert result.exit_code == code
     assert words in result.stderr.replace("\n", " ")
-    assert not (out / "checkpoint").exists()
+    assert not out.exists()
 
 
 def test_a_second_run_in_the_same_place_is_refused(trained):

@@ -4,10 +4,19 @@ import json
 import pytest
 import torch
 
-from credent.errors import CheckpointError, InputError
+from credent.errors import BudgetError, CheckpointError, InputError
+from credent.families import Draws
 from credent.likelihoods import Categorical, Gaussian
 from credent.objectives import MAP, VI
-from credent.recipe import Recipe
+from credent.predict import predict
+from credent.priors import Horseshoe
+from credent.recipe import MODELS, Recipe
+from credent.recipe.chain import burn_in, thin
+from credent.recipe.choices import network
+from credent.samplers import BNPSGLD, PSGLD, SGLD
+from credent.training import Thin, fit
+
+SAMPLERS = ("sgld", "psgld", "bnp")
 
 
 def test_json_round_trip_keeps_every_field():
@@ -20,6 +29,13 @@ def test_json_round_trip_keeps_every_field():
 def test_a_foreign_config_is_refused(text):
     with pytest.raises(CheckpointError, match="not a recipe"):
         Recipe.from_json(text)
+
+
+def test_a_config_from_before_there_were_samplers_loads():
+    old = {"data": "digits", "model": "mlp", "method": "vi", "epochs": 5, "batch_size": 64, "lr": 0.004}
+    old |= {"scale_lr": 0.02, "beta": 0.01, "weight_samples": 1, "prior": "gaussian", "prior_scale": "kaiming"}
+    old |= {"family": "gaussian", "noise": "learnt", "random": "*", "split": 0, "seed": 0}
+    assert Recipe.from_json(json.dumps(old)) == Recipe(epochs=5)
 
 
 def test_what_it_builds():
@@ -58,8 +74,105 @@ def test_only_the_head():
         ({"model": "transformer"}, "there is no such model"),
         ({"lr": 0.0}, "positive"),
         ({"batch_size": 0}, "positive"),
+        ({"temperature": 0.5}, "samplers have one"),
+        ({"method": "sgld", "temperature": -1.0}, "not negative"),
+        ({"method": "psgld", "random": "head.*"}, "nothing would train the others"),
+        ({"method": "bnp", "data": "cubic"}, "no default step size"),
+        ({"prior": "inverse_reference", "prior_scale": "0.1"}, "no scale to choose"),
+        ({"prior": "self_stabilizing", "method": "sgld"}, "--method vi"),
+        ({"prior": "inverse_reference", "method": "map"}, "--method vi"),
     ],
 )
 def test_bad_fields_are_explained(changes, words):
     with pytest.raises(InputError, match=words):
         Recipe(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "map", "prior": "node_horseshoe"}, "Train with VI"),
+        ({"method": "sgld", "prior": "node_horseshoe"}, "Train with VI"),
+        ({"method": "vl", "prior": "horseshoe"}, "no variance"),
+        ({"family": "radial", "prior": "self_stabilizing"}, "Gaussian"),
+        ({"method": "sgld", "data": "cubic", "lr": 1e-5}, "--noise heteroscedastic"),
+        ({"method": "sgld", "epochs": 1, "batch_size": 1000}, "keeps no draw"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_built(changes, words):
+    with pytest.raises(InputError, match=words):
+        Recipe(**changes).build()
+
+
+def test_draws_that_would_not_fit_are_refused_when_it_is_built(monkeypatch):
+    monkeypatch.setattr("credent.recipe.chain.thin", lambda total: Thin(every=10, max_bytes=1000))
+    with pytest.raises(BudgetError):
+        Recipe(method="sgld").build()
+
+
+def test_beta_and_temperature_of_samplers():
+    found = [Recipe(method="sgld", **given) for given in ({}, {"beta": 0.1}, {"beta": 0.1, "temperature": 1.0})]
+    assert [(each.beta, each.temperature) for each in found] == [(1.0, 1.0), (0.1, 0.1), (0.1, 1.0)]
+    assert Recipe(method="vi").temperature is None
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m != "mlp"])
+def test_every_model_takes_the_images_it_is_for(model):
+    data = Recipe().build().data
+    for shape in ((1, 28, 28), (3, 32, 32)):
+        with torch.device("meta"):
+            net = network(model, dataclasses.replace(data, shape=shape), 7)
+            assert net(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("method", SAMPLERS)
+def test_a_chain_is_the_one_written_by_hand(method):
+    """The recipe's draws, from the pieces that docs/sampling.md names."""
+    recipe = Recipe(method=method, epochs=4, beta=0.5, lr=3e-6, prior="horseshoe", prior_scale="fan_in", seed=3)
+    result = recipe.build().train(progress=False)
+    built, total = recipe.build(), 4 * 16  # 1,000 images in batches of 64
+    objective = MAP(built.objective.net, Categorical(), Horseshoe("fan_in"), num_data=1000, beta=0.5)
+    shared = {"lr": 3e-6, "num_data": 1000, "temperature": 0.5, "seed": 2**32 + 3}
+    if method == "sgld":
+        sampler = SGLD(objective.net.parameters(), **shared)
+    elif method == "psgld":
+        sampler = PSGLD(objective.net.parameters(), burn_in=total // 2, **shared)
+    else:
+        sampler = BNPSGLD(objective.net, burn_in=total // 2, **shared)
+    by_hand = fit(objective, sampler, built.loader(), epochs=4, keep=Thin(0.5, every=1), progress=False)
+    assert isinstance(result.posterior, Draws)
+    assert len(result.posterior) == len(by_hand.posterior) == 32
+    for ours, theirs in zip(result.posterior.draws(), by_hand.posterior.draws(), strict=True):
+        assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+@pytest.mark.parametrize("epochs", [3, 4, 7, 60, 120, 2000])
+def test_about_fifty_draws_from_the_second_half(epochs):
+    built = Recipe(method="sgld", epochs=epochs).build()
+    total = 16 * epochs
+    kept = [t for t in range(1, total + 1) if thin(total).keeps(t, built.steps)]
+    assert built.steps == total
+    assert min(kept) > burn_in(total) == total // 2
+    assert min(total // 2, 25) <= len(kept) <= 50
+
+
+@pytest.mark.parametrize("prior", ["horseshoe", "node_horseshoe", "self_stabilizing", "inverse_reference"])
+def test_priors_by_name(prior):
+    built = Recipe(prior=prior, epochs=3).build()
+    result = built.train(progress=False)
+    x, y = built.data.val[:]
+    found = predict(built.objective.net, result.posterior, built.objective.likelihood, x, samples=8)
+    assert (found.label == y).double().mean() > 0.7  # chance is 0.1
+    watched = [row["scale_ratio"] for row in result.history if "scale_ratio" in row]
+    assert len(watched) == (48 if prior == "inverse_reference" else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", SAMPLERS)
+def test_samplers_with_nothing_but_defaults(method):
+    built = Recipe(method=method).build()
+    posterior = built.train(progress=False).posterior
+    x, y = built.data.test[:]
+    found = predict(built.objective.net, posterior, built.objective.likelihood, x, samples=None)
+    assert (found.label == y).double().mean() > 0.9
+    assert -found.log_prob(y).mean() < 0.6

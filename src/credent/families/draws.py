@@ -10,6 +10,8 @@ each finished draw. Reading is memory-mapped: a thousand draws of a large networ
 (tensor([1.]), tensor([1.]))
 """
 
+import json
+import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -105,6 +107,7 @@ class DrawFiles(Sequence[Params]):
         self.directory = Path(directory)
         self._count, self._device = count, str(device)
         self._seen: list[Path] | None = None
+        self._form: _Form | None = None
 
     def _files(self) -> list[Path]:
         found = sorted(p for p in self.directory.glob("*.safetensors") if self._NAME.fullmatch(p.name))
@@ -122,8 +125,12 @@ class DrawFiles(Sequence[Params]):
 
     def _read(self, path: Path) -> Params:
         try:
-            with safe_open(path, framework="pt", device=self._device) as file:
-                return {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118  (not a dict)
+            params = self._form.read(path) if self._form is not None else None
+            if params is None:
+                self._form = _Form(path)
+                params = self._form.read(path)
+                assert params is not None  # it has its own form
+            return {k: w.to(self._device) for k, w in params.items()}
         except Exception as error:
             raise CheckpointError(
                 f"{path} is not a whole draw ({error}); delete it to go on with the others."
@@ -143,3 +150,28 @@ class DrawFiles(Sequence[Params]):
         for path in self._files()[count:]:
             path.unlink()
         self._seen = None
+
+
+class _Form:
+    """The header of a draw's file. A chain's draws have the same one, and what was checked once is only compared."""
+
+    def __init__(self, path: Path) -> None:
+        with safe_open(path, framework="pt") as file:  # refuses what is not whole
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118  (not a dict)
+        with path.open("rb") as file:
+            begin = file.read(8)
+            self.header = begin + file.read(int.from_bytes(begin, "little"))
+            self.size = os.fstat(file.fileno()).st_size
+        said = json.loads(self.header[8:])
+        self.tensors = {
+            k: ([len(self.header) + at for at in said[k]["data_offsets"]], w.dtype, w.shape) for k, w in tensors.items()
+        }
+
+    def read(self, path: Path) -> Params | None:
+        """The tensors, memory-mapped; None where the file has another form."""
+        with path.open("rb") as file:
+            if file.read(len(self.header)) != self.header or os.fstat(file.fileno()).st_size != self.size:
+                return None
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        whole = torch.frombuffer(mapped, dtype=torch.uint8)
+        return {k: whole[at:end].view(dtype).view(shape) for k, ((at, end), dtype, shape) in self.tensors.items()}

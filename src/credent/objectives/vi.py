@@ -17,17 +17,19 @@ distribution that it makes of q: then that is sampled, pays the KL, and is the p
 """
 
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from credent import families, likelihoods, priors
 from credent.errors import InputError
+from credent.families.gaussian import GaussianPosterior
 from credent.families.posterior import Variational
 from credent.layout import Layout, Random
 from credent.network import Params
 from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.output_noise import OutputNoise
 from credent.objectives.sampled_kl import Estimator, kl_at, sampled_kl
 from credent.penalty import Description
 
@@ -45,7 +47,7 @@ class VI(Objective):
 
     `estimator="closed"` takes the KL's closed form where there is one and the path derivative where there is none.
     There, `kl_samples` takes so many draws for the KL alone, a thousand at the memory of one; None takes the draws that
-    the likelihood has.
+    the likelihood has. `noise="local"` and `"flipout"` put the noise on the outputs of layers (`output_noise`).
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class VI(Objective):
         samples: int = 1,
         estimator: Estimator = "closed",
         kl_samples: int | None = None,
+        noise: Literal["weight", "local", "flipout"] = "weight",
         random: Random = None,
     ) -> None:
         super().__init__(net, likelihood, prior, num_data, beta, random)
@@ -78,16 +81,34 @@ class VI(Objective):
         self.samples = samples
         self.kl_samples = kl_samples
         self.estimator: Estimator = estimator
-        with torch.no_grad():
-            self._own_draws = kl_samples is not None and self._closed_kl() is None
+        closed = self._has_closed_kl()
+        self._own_draws = kl_samples is not None and not closed
+        self._output_noise = None if noise == "weight" else self._on_outputs(noise, closed)
 
     @property
     def posterior(self) -> Variational:
         """q(w)."""
         return self.q
 
+    def _on_outputs(self, noise: Literal["local", "flipout"], closed: bool) -> OutputNoise:
+        if noise not in ("local", "flipout"):
+            raise InputError(f"VI(noise={noise!r}): write 'weight', 'local' or 'flipout'.")
+        if not isinstance(self.q, GaussianPosterior):
+            raise InputError(
+                f"VI(noise={noise!r}) adds up a layer's independent Gaussians, and {type(self.q).__name__} is not made"
+                " of them: take family=families.Gaussian(), or noise='weight'."
+            )
+        if not closed and self.kl_samples is None:
+            raise InputError(
+                f"VI(noise={noise!r}) draws no weights from which this prior's KL could be estimated: write"
+                " kl_samples=1, or take a prior with a closed form, such as priors.Gaussian()."
+            )
+        return OutputNoise(self.net, self.layout, noise)
+
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at `samples` draws; running statistics follow the first."""
+        if self._output_noise is not None:
+            return self._parts_with_noisy_outputs(self._output_noise, x, y)
         nlls: list[Tensor] = []
         with self.q.cached():
             first, closed = self._first_draw()
@@ -101,6 +122,19 @@ class VI(Objective):
             nll = nlls[0] if self.samples == 1 else torch.stack(nlls).mean()
             return nll, self._sampled_kl(draws) if closed is None else closed, outputs
 
+    def _parts_with_noisy_outputs(self, noise: OutputNoise, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        assert isinstance(self.q, GaussianPosterior)
+        nlls = []
+        kl = self._closed_kl()
+        if kl is None:
+            assert isinstance(self.penalty, priors.Prior)
+            kl = sampled_kl(self.q, self.penalty, self.estimator, self.kl_samples or 1)
+        for s in range(self.samples):
+            with nullcontext() if s == 0 else self.network.frozen_statistics(), noise.installed(self.q):
+                outputs = self.network(noise.others(self.q), x)
+            nlls.append(mean_nll(self.likelihood, outputs, y))
+        return torch.stack(nlls).mean(), kl, outputs
+
     def _first_draw(self) -> tuple[Params, Tensor | None]:
         if self._own_draws and isinstance(self.penalty, priors.Prior):  # before the likelihood's graph takes memory
             kl = sampled_kl(self.q, self.penalty, self.estimator, self.kl_samples or 1)
@@ -113,6 +147,13 @@ class VI(Objective):
         """r(q) in nats: KL(q || p) in closed form, or from these draws of `q.rsample()`."""
         closed = self._closed_kl()
         return self._sampled_kl(draws) if closed is None else closed
+
+    @torch.no_grad()
+    def _has_closed_kl(self) -> bool:
+        """Asked without running a penalty, which may remember that it was."""
+        if not isinstance(self.penalty, priors.Prior):
+            return True
+        return self.estimator == "closed" and self.q.kl(self.penalty) is not None
 
     def _closed_kl(self) -> Tensor | None:
         if not isinstance(self.penalty, priors.Prior):
