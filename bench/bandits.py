@@ -3,13 +3,14 @@
 Every contender plays the same bandit with the papers' network (117-100-100-2) and schedule (20 decisions, then 16
 minibatches of 512), on one thread a process. The plain loop is written out here: `nn.Linear`, a list of trials, `MAP`
 and the same sampler. Rounds in shuffled order, so that a busy machine slows all alike; the result is the median over
-rounds of decisions per second in units of the plain loop's.
+rounds of decisions per second in units of the plain loop's. The exit code is 1 if one is below its limit.
 
     OMP_NUM_THREADS=1 python bench/bandits.py [--rounds 9] [--agents SGLD BNP] [--seeds 4]
 """
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -23,8 +24,8 @@ from credent.bandits import BNP, PSGLD, SGLD, VI, VL, Linear, Schedule, play
 from credent.papers.timing import race
 
 WORLD = Linear(features=117, arms=2)
-SCHEDULE = Schedule(random=512)
-DECISIONS = 512 + 60
+SCHEDULE = Schedule(random=520)
+DECISIONS = 520 + 60
 AGENTS = {kind.__name__: kind(schedule=SCHEDULE) for kind in (SGLD, PSGLD, BNP, VI, VL)}
 LIMITS = {"side by side": 1.3, "side by side, 2 processes": 2.0}
 
@@ -46,7 +47,7 @@ def plain(name: str) -> None:
     """One seed, alone."""
     torch.manual_seed(0)
     agent, net, trials = AGENTS[name], Plain(), WORLD.trials(DECISIONS, torch.Generator().manual_seed(0))
-    learner = agent.learner(net)  # type: ignore[arg-type]
+    learner = agent.learner(net)
     arms, every = torch.zeros(DECISIONS, dtype=torch.long), SCHEDULE.every
     for start in range(0, DECISIONS, every):
         x = trials.contexts[start : start + every]
@@ -77,6 +78,16 @@ def contenders(name: str, seeds: int, pool: ProcessPoolExecutor) -> dict[str, tu
     }
 
 
+def missed(results: dict[str, dict[str, float]]) -> list[str]:
+    """What is below its limit."""
+    return [
+        f"{name}, {kind}: {results[name][kind]:.2f}, at least {limit}"
+        for name in results
+        for kind, limit in LIMITS.items()
+        if results[name][kind] < limit
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
@@ -102,6 +113,10 @@ def main() -> None:
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "bandits.json").write_text(json.dumps(results, indent=2) + "\n")
+    slow = missed(results)
+    for said in slow:
+        print(f"missed: {said}", file=sys.stderr)
+    sys.exit(1 if slow else 0)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ NETWORKS = {
     "resnet20": (cr.models.ResNet20, (128, 3, 32, 32)),
     "preact_resnet18": (cr.models.PreActResNet18, (32, 3, 32, 32)),
 }
-LIMIT = 3.0  # backward passes, for resnet20; the aim is 2
+LIMITS = {"resnet20": 3.0}  # backward passes; the aim is 2
 
 
 def measure(name: str, rounds: int) -> dict[str, float]:
@@ -66,12 +66,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     options = parser.parse_args()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; limit {LIMIT} backward passes on resnet20")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; in backward passes of the same batch")
     results = {}
     for name in options.networks:
         results[name] = found = measure(name, options.rounds)
         cost = f"{found['backward passes']:.2f} [{found['low']:.2f}-{found['high']:.2f}] backward passes"
-        print(f"{name:16} {cost}   " + ", ".join(f"{k} {v:.0f}" for k, v in found.items() if k.endswith("ms")))
+        limit = f"  (limit {LIMITS[name]}{', MISSED' * (found['low'] > LIMITS[name])})" if name in LIMITS else ""
+        print(f"{name:16} {cost}   " + ", ".join(f"{k} {v:.0f}" for k, v in found.items() if k.endswith("ms")) + limit)
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "fisher_trace.json").write_text(json.dumps(results, indent=2) + "\n")

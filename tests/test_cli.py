@@ -124,7 +124,9 @@ def test_a_sampler_answers_with_its_draws(method, tmp_path):
     assert "auroc_shuffled_mutual_information" in said["scores"]
     np.save(tmp_path / "x.npy", x[:3].numpy())
     rows = reply("predict", out, tmp_path / "x.npy", "--samples", "100", "--json")
-    assert [row["mutual_information"] for row in rows] == pytest.approx(pred.mutual_information[:3].tolist(), rel=1e-5)
+    drawn = pred.mutual_information[:3].tolist()  # a difference of float32 entropies
+    assert min(drawn) > 5e-5
+    assert [row["mutual_information"] for row in rows] == pytest.approx(drawn, abs=5e-6)
 
 
 @pytest.mark.parametrize("method", ["sgld", "psgld", "bnp"])
@@ -133,8 +135,8 @@ def test_an_interrupted_chain_goes_on_to_the_same_draws(method, tmp_path, monkey
     reply("fit", *options, "--out", tmp_path / "whole")
     kept, add = [], Kept.add
 
-    def interrupted(self):
-        kept.append(add(self))
+    def interrupted(self, step):
+        kept.append(add(self, step))
         if len(kept) == 5:
             signal.raise_signal(signal.SIGINT)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from credent.errors import InputError
-from credent.network import Network, owners
+from credent.network import Network, owners, take
 
 
 def normal(*shape, seed=0):
@@ -250,3 +250,13 @@ def test_capturing_ends_also_after_an_exception():
     assert not any(m._forward_pre_hooks for m in net.modules())
     net(torch.zeros(1, 3))
     assert inputs["0"].tolist() == [[1.0, 1.0]]
+
+
+def test_rows_of_every_tensor_are_taken():
+    x = torch.arange(6.0).reshape(3, 2)
+    nested = take({"a": x, "b": (x, [x, "word"])}, torch.tensor([0, -1]))
+    for got in (nested["a"], nested["b"][0], nested["b"][1][0]):
+        assert got.tolist() == [[0, 1], [4, 5]]
+    assert nested["b"][1][1] == "word"
+    assert take(x, slice(1, None)).tolist() == [[2, 3], [4, 5]]
+    assert take([x], slice(None), torch.device("meta"))[0].device.type == "meta"

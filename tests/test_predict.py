@@ -9,7 +9,9 @@ from credent import families, likelihoods, predict, priors
 from credent.errors import BudgetError, InputError
 from credent.families import Draws
 from credent.layout import Layout
+from credent.network import Network
 from credent.objectives import VI, VL
+from credent.predict import normalised
 
 N = 10
 
@@ -317,6 +319,18 @@ def test_a_generator_of_statistics_is_refused():
     q = posterior_of(net, families.Gaussian())
     with pytest.raises(InputError, match="give a list"):
         predict(net, q, likelihoods.Gaussian(scale=1.0), torch.zeros(2, 2), statistics=iter([torch.zeros(4, 2)]))
+
+
+def test_statistics_come_to_the_networks_device(monkeypatch):
+    """Read from a loader in the main memory, with their targets, for a network that is elsewhere."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to("meta")
+    monkeypatch.setattr(Network, "statistics_of", lambda self, params, batches: list(batches))
+    x, y = torch.zeros(4, 2), torch.zeros(4)
+    assert [b.device.type for b in normalised(Network(net), {}, [x, (x, y)], x)] == ["meta", "meta"]
+    assert [len(b) for b in normalised(Network(net), {}, [(x, x, y)], (x, x))] == [2]
+    assert [b["a"].device.type for b in normalised(Network(net), {}, [{"a": x}, ({"a": x}, y)], {"a": x})] == [
+        "meta"
+    ] * 2
 
 
 def test_all_stored_draws_count_against_the_budget():

@@ -1,5 +1,8 @@
 """One exception root: every error that credent raises on purpose is a `CredentError` and says what to write instead."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 
 class CredentError(Exception):
     """Root of the errors that credent raises on purpose."""
@@ -15,6 +18,9 @@ class CheckpointError(CredentError):
 
 class NonFiniteError(CredentError, ArithmeticError):
     """Training met a NaN or an infinity; the message names the step and the parameter."""
+
+    draws: Sequence[Mapping[str, Any]] = ()
+    """What `fit(keep=...)` had kept until then: `cr.families.Draws(error.draws)` is a posterior of them."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -76,16 +76,16 @@ class Layout:
 
     def first(self) -> Tensor:
         """The first random parameter, for the type and device of all."""
-        module, attribute = self._owners[self.names[0]][0]
-        return module._parameters[attribute]  # type: ignore[return-value]
+        return _held(*self._owners[self.names[0]][0])
 
     def params(self) -> Params:
         """The module's own random parameters, as they are now: the means of whatever is built on this layout."""
-        found: Params = {}
-        for name in self.names:
-            module, attribute = self._owners[name][0]
-            found[name] = module._parameters[attribute]  # type: ignore[assignment]
-        return found
+        return {name: _held(*self._owners[name][0]) for name in self.names}
+
+    def last_weight(self) -> str | None:
+        """The last weight of the whole module, random or not, in the order in which its parts were registered."""
+        weights = [k for k, places in self._owners.items() if _role(places, _held(*places[0])).kind == "weight"]
+        return weights[-1] if weights else None
 
     def vector(self, like: Tensor) -> Tensor:
         """A vector (P,) of the type and device of `like` with anything in it.
@@ -173,6 +173,10 @@ def _choose(module: nn.Module, owners: Owners, random: Random) -> list[str]:
             )
         chosen_set |= matched & set(usable)
     return [k for k in usable if k in chosen_set]
+
+
+def _held(module: nn.Module, attribute: str) -> Tensor:
+    return module._parameters[attribute]  # type: ignore[return-value]
 
 
 def _role(owners: Sequence[tuple[nn.Module, str]], parameter: Tensor) -> Role:

@@ -35,6 +35,11 @@ class Network:
         self.module = module
         self._owners = owners(module)
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where the first parameter is, and inputs are expected; None without parameters."""
+        return next((p.device for p in self.module.parameters()), None)
+
     def __call__(self, params: Mapping[str, Tensor], x: Any) -> Tensor:
         """Outputs of the module at `params`: `x` is a tensor, a tuple of arguments or a dict of keyword arguments."""
         unknown = [name for name in params if name not in self._owners]
@@ -167,6 +172,24 @@ def owners(module: nn.Module) -> Owners:
             name = first.setdefault(id(parameter), f"{prefix}.{attribute}" if prefix else attribute)
             found.setdefault(name, []).append((child, attribute))
     return found
+
+
+def take(x: Any, rows: Tensor | slice, device: torch.device | None = None) -> Any:
+    """These rows of inputs as a network takes them, on this device."""
+
+    def some(t: Tensor) -> Tensor:
+        return t[rows.to(t.device) if isinstance(rows, Tensor) else rows].to(device or t.device)
+
+    return each_tensor(x, some)
+
+
+def each_tensor(x: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """The function of a tensor, or of each in a tuple or dict of them; what is no tensor stays as it is."""
+    if isinstance(x, Mapping):
+        return {k: each_tensor(v, function) for k, v in x.items()}
+    if isinstance(x, tuple | list):
+        return tuple(each_tensor(v, function) for v in x)
+    return function(x) if isinstance(x, Tensor) else x
 
 
 def _outputs(result: Any) -> Tensor:

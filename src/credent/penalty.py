@@ -5,7 +5,7 @@ has. A prior is a penalty that also has a density (`credent.priors`).
 """
 
 from abc import ABC, abstractmethod
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -17,6 +17,9 @@ Q = TypeVar("Q", bound=Variational)
 
 class Penalty(nn.Module, ABC):
     """r(q) for one layout."""
+
+    changes_q: ClassVar[bool] = False
+    """Whether `sampled` makes another distribution of q, so that the posterior depends on the penalty."""
 
     @abstractmethod
     def forward(self, q: Variational) -> Tensor:

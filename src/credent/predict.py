@@ -22,7 +22,7 @@ and the result does not depend on the chunks. The network is in evaluation mode 
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -33,7 +33,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from credent.errors import BudgetError, InputError
 from credent.families.posterior import Posterior
 from credent.likelihoods import Likelihood
-from credent.network import Network, Params
+from credent.network import Network, Params, take
 from credent.predictive import Predictive
 
 How = Literal["sampled", "linearised", "mean"]
@@ -68,10 +68,7 @@ def predict(
         raise InputError(f"predict(samples={samples}): ask for at least one draw; the mean network is how='mean'.")
     if batch_size < 1:
         raise InputError(f"predict(batch_size={batch_size}): at least one input goes through the network at a time.")
-    if isinstance(statistics, Iterator):
-        raise InputError(
-            "statistics= is read once for each draw, and a generator is used up by the first: give a list."
-        )
+    check_statistics(statistics)
     if how not in ("sampled", "linearised", "mean"):
         raise InputError(f"predict(how={how!r}): write 'sampled', 'linearised' or 'mean'.")
     network = Network(net)
@@ -80,10 +77,7 @@ def predict(
     def outputs() -> Iterator[Tensor]:
         for index, params in enumerate([mean] if how == "mean" else posterior.draws(samples, seed)):
             held = (samples or index + 1) if likelihood.keeps_draws and how != "mean" else 1
-            with (
-                network.evaluating(),
-                nullcontext() if statistics is None else network.statistics_of(mean or params, _inputs(statistics, x)),
-            ):
+            with network.evaluating(), normalised(network, mean or params, statistics, x):
                 parts: list[Tensor] = []
                 for part in _chunks(x, size, batch_size):
                     parts.append(
@@ -93,6 +87,47 @@ def predict(
                 yield torch.cat(parts)
 
     return likelihood.predictive(outputs())
+
+
+def check_statistics(statistics: Iterable[Any] | None) -> None:
+    """Whether these batches can be read once for each draw."""
+    if isinstance(statistics, Iterator):
+        raise InputError(
+            "statistics= is read once for each draw, and a generator is used up by the first: give a list."
+        )
+
+
+def normalised(
+    network: Network, params: Params, statistics: Iterable[Any] | None, x: Any
+) -> AbstractContextManager[None]:
+    """Within: BatchNorm's statistics are those of `params` on these batches, or stay as they are.
+
+    Batches are inputs such as `x`, or a loader's (x, y), and are moved to the network's device.
+    """
+    if statistics is None:
+        return nullcontext()
+    return network.statistics_of(params, _inputs(statistics, x, network.device))
+
+
+def warn_of_running_statistics(network: Network, draws: Iterator[Params], line: str, stacklevel: int) -> None:
+    """Say so where BatchNorm's running statistics follow weights that are not the network's own; `line` helps."""
+    own = dict(network.module.named_parameters())
+    params = next(draws) if network.normalises_after(own) else {}
+    other = [k for k, w in params.items() if k in own and not torch.equal(w, own[k])]
+    if network.normalises_after(other):
+        warnings.warn(
+            "BatchNorm follows random weights, and its running statistics fit no single draw of them: the numbers are"
+            f" not those of an objective's predict. Write {line}.",
+            stacklevel=stacklevel,
+        )
+
+
+def _inputs(batches: Iterable[Any], x: Any, device: torch.device | None) -> Iterator[Any]:
+    """Batches without their targets: a loader may hand out (x, y) where the network takes x."""
+    for batch in batches:
+        if isinstance(batch, tuple | list):
+            batch = batch[: len(x)] if isinstance(x, tuple | list) else batch[0]
+        yield take(batch, slice(None), device)
 
 
 def _tangent(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
@@ -130,17 +165,6 @@ def _dual(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
         outputs = forward_ad.unpack_dual(network(duals, x))  # type: ignore[no-untyped-call]
         value: Tensor = outputs.primal
         return value if outputs.tangent is None else value + outputs.tangent
-
-
-def _inputs(batches: Iterable[Any], x: Any) -> Iterator[Any]:
-    """Batches without their targets: a loader may hand out (x, y) where the network takes x."""
-    for batch in batches:
-        if not isinstance(batch, tuple | list):
-            yield batch
-        elif isinstance(x, tuple | list):
-            yield batch[: len(x)]
-        else:
-            yield batch[0]
 
 
 def _check_budget(first: Tensor, size: int, draws: int, max_bytes: int | None) -> None:

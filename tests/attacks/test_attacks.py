@@ -353,12 +353,59 @@ def test_statistics_are_those_of_predict():
     averaged = Averaged(net, draws_around(net, 3, 0.1), Categorical(), statistics=batches, batch_size=4)
     prediction = averaged.gradient(x, y)[0]
     torch.testing.assert_close(prediction.log_probs, averaged.predict(x).log_probs)
-    own = replace(averaged, statistics=None)  # the network's own, though it is in training mode
+    with pytest.warns(UserWarning, match="BatchNorm follows random weights"):
+        own = replace(averaged, statistics=None)  # the network's own, though it is in training mode
     plain, before = own.gradient(x, y)[0], state_of(net)
     torch.testing.assert_close(plain.log_probs, own.predict(x).log_probs)
     assert_same(before, state_of(net))
     assert int(net.body[1].num_batches_tracked) == 0
     assert (plain.log_probs - prediction.log_probs).abs().max() > 0.05
+
+
+def with_batch_norm(objective):
+    """Some steps of a network whose draws disagree about their statistics."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+    x = torch.randn(64, 4) + 3.0
+    y = (x[:, 0] > x[:, 1]).long()
+    bnn = objective(net)
+    for i in range(0, 64, 16):
+        bnn(x[i : i + 16], y[i : i + 16])
+    return bnn, x, y
+
+
+def vi(net):
+    return cr.VI(net, Categorical(), num_data=64, family=cr.families.Gaussian(initial_scale=1.0))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        vi,
+        lambda net: cr.MAP(net, Categorical(), num_data=64),
+        lambda net: cr.VL(net, Categorical(), num_data=64),
+    ],
+)
+def test_of_an_objective_it_is_what_the_objective_predicts(objective):
+    bnn, x, y = with_batch_norm(objective)
+    for seed in (0, 3):
+        averaged = Averaged.of(bnn, samples=8, seed=seed)
+        said = bnn.predict(x, 8, seed=seed).log_probs
+        torch.testing.assert_close(averaged.predict(x).log_probs, said)
+        torch.testing.assert_close(averaged.gradient(x, y)[0].log_probs, said, atol=1e-5, rtol=1e-5)
+
+
+def test_running_statistics_of_random_weights_are_spoken_of():
+    bnn, x, _ = with_batch_norm(vi)
+    with pytest.warns(UserWarning, match=r"fit no single draw.*Averaged.of\(bnn\)"):
+        running = Averaged(bnn.net, bnn.posterior, bnn.likelihood, samples=8)
+    assert (running.predict(x).log_probs - Averaged.of(bnn, 8).predict(x).log_probs).abs().max() > 0.05
+    Averaged(bnn.net, bnn.posterior, bnn.likelihood, how="mean")  # the network's own weights: warnings are errors
+    Averaged(bnn.net, Draws([{k: p.detach() for k, p in bnn.net.named_parameters()}]), bnn.likelihood)
+    Averaged(bnn.net, Draws([{"3.bias": torch.zeros(2)}, {"3.bias": torch.ones(2)}]), bnn.likelihood)
+    fresh = vi(bnn.net)
+    with pytest.warns(UserWarning, match="statistics="):
+        Averaged.of(fresh)
 
 
 def test_draws_are_let_go_one_by_one():

@@ -147,7 +147,7 @@ class Dealt:
         player = self.agent.start(features, arms, seeds)
         learner = player.learner
         if isinstance(learner.optimizer, cr.samplers.Langevin):
-            learner.optimizer.noise = PerSeed(seeds)
+            learner.optimizer.noise = PerSeed(seeds, [p.numel() for p in player.net.parameters()])
         else:
             q = learner.objective.posterior
             q.noise = PerSeed(seeds, [shape.numel() for shape in q.layout.shapes.values()])

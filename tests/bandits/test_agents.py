@@ -1,6 +1,7 @@
 """What agents learn, by hand: one step of descent, a growing N, the law of a chain, and an exact posterior."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import torch
 
 from credent.bandits import (
     BNP,
+    PSGLD,
     SGD,
     SGLD,
     VI,
     VL,
     Dropout,
     EpsGreedy,
+    Linear,
     LinearThompson,
     Replay,
     Schedule,
@@ -23,6 +26,7 @@ from credent.bandits import (
     paper_agents,
     play,
 )
+from credent.bandits.agent import seed_for
 from credent.errors import InputError, NonFiniteError
 
 FULL = Schedule(random=0, every=10, steps=1, batch=1000, capacity=25)
@@ -179,6 +183,129 @@ def test_blind_arms_come_first_and_then_by_their_share():
     best = player.net(x[:1]).argmax(-1)
     other = (later != best).float().mean()
     assert abs(other - 0.1) < 4 * math.sqrt(0.09 / later.numel())  # half of the blind arms are the best one
+
+
+def test_blind_arms_are_as_many_as_was_said_and_the_network_has_learnt_before_it_decides():
+    """24 blind decisions in turns of 10: of the third turn four are blind, after a first lesson of 20 trials."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Fixed(SGD):
+        def values(self, objective, contexts):
+            return torch.tensor([0.0, 0.0, 1.0]).expand(*contexts.shape[:2], 3)
+
+    def blind(random):
+        schedule = Schedule(random=random, every=10, steps=1, batch=8)
+        taken = []
+
+        class Watched:
+            every = 10
+
+            def start(self, *what):
+                self.player = Fixed(hidden=(2,), schedule=schedule).start(*what)
+                return self
+
+            def choose(self, contexts):
+                taken.append(self.player.choose(contexts))
+                return taken[-1]
+
+            def learn(self, *what):
+                self.player.learn(*what)
+                lessons.append(self.player.learner.optimizer.steps)
+
+        lessons = []
+        play(Linear(features=2, arms=3), Watched(), 50, range(200))
+        return (torch.cat(taken) != 2).any(1), lessons
+
+    some, lessons = blind(24)
+    assert some.tolist() == [True] * 24 + [False] * 26
+    assert lessons == [0, 1, 2, 3, 4]
+    some, lessons = blind(20)
+    assert some.tolist() == [True] * 20 + [False] * 30
+    assert lessons == [0, 1, 2, 3, 4]
+
+
+class Bilinear(torch.nn.Module):
+    """Values x' W_s, for each seed."""
+
+    def __init__(self, features, arms, seeds):
+        super().__init__()
+        drawn = [torch.randn(features, arms, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+        self.weight = torch.nn.Parameter(torch.stack(drawn))
+
+    def forward(self, contexts, arms=None):
+        values = torch.einsum("nsf,sfa->nsa", contexts, self.weight)
+        return values if arms is None else values.gather(2, arms[..., None])[..., 0]
+
+
+def test_a_network_of_your_own():
+    @dataclass(frozen=True, kw_only=True)
+    class Own(SGLD):
+        def network(self, features, arms, seeds):
+            return Bilinear(features, arms, seeds)
+
+    agent = Own(lr=1e-2, temperature=0.1, schedule=Schedule(random=40, every=10, steps=8, batch=64))
+    assert isinstance(agent.start(3, 2, (0, 1)).net, Bilinear)
+    regret = play(Linear(features=8, arms=4), agent, 400, (0, 1, 2))
+    assert regret[:, -100:].mean() < regret[:, :40].mean() / 3
+
+
+class OneDiverges:
+    """The stream of one seed pays so much that the network overflows; the others are tame."""
+
+    features, arms = 2, 2
+
+    def __init__(self, wild):
+        self.wild = seed_for([wild], "environment")
+
+    def trials(self, n, generator):
+        pays = torch.tensor([0.0, 1.0]).expand(n, 2)
+        scale = 1e30 if generator.initial_seed() == self.wild else 1.0
+        return Trials(torch.randn(n, 2, generator=generator), pays, scale * pays)
+
+
+@pytest.mark.parametrize("kind", [SGD, SGLD, PSGLD, BNP, VI, VL])
+def test_a_seed_that_diverges_is_named_and_the_others_play_on(kind):
+    quick = Schedule(random=40, every=10, steps=4, batch=16)
+    agent = kind(hidden=(6,), lr=1e-3, schedule=quick)
+    with pytest.warns(UserWarning, match=rf"NaN from then on: seed 5: {kind.__name__}: the loss is .* after"):
+        regret = play(OneDiverges(wild=5), agent, 120, (3, 5, 8))
+    lost = regret.isnan()
+    assert not lost[[0, 2]].any()
+    assert not lost[1, :40].any()
+    assert lost[1, -10:].all()
+    with pytest.raises(NonFiniteError, match="seed 5: "):
+        play(OneDiverges(wild=5), agent, 120, (5,))
+
+
+def test_the_seeds_beside_one_that_diverges_decide_as_they_would_without():
+    agent = SGD(hidden=(6,), lr=1e-3, schedule=Schedule(random=40, every=10, steps=4, batch=16))
+    with pytest.warns(UserWarning, match="seed 5"):
+        beside = play(OneDiverges(wild=5), agent, 120, (3, 5, 8))
+    assert torch.equal(beside[[0, 2]], play(OneDiverges(wild=5), agent, 120, (3, 8)))
+
+
+def test_seeds_may_be_an_array_and_are_checked():
+    assert torch.equal(play(Wheel(), Uniform(), 10, np.arange(3)), play(Wheel(), Uniform(), 10, (0, 1, 2)))
+    with pytest.raises(InputError, match=r"seeds=3\): .* write seeds=range\(3\)"):
+        play(Wheel(), Uniform(), 10, 3)
+    for wrong in ((0.5,), "01"):
+        with pytest.raises(InputError, match="a whole number for each run"):
+            play(Wheel(), Uniform(), 10, wrong)
+    for wrong in ((), (0, 0), (-1,)):
+        with pytest.raises(InputError, match="different seeds from 0 on"):
+            play(Wheel(), Uniform(), 10, wrong)
+
+
+@pytest.mark.parametrize(("every", "said"), [(None, "None"), (0, "0"), (2.5, "2.5")])
+def test_a_player_says_how_often_it_learns(every, said):
+    class Player:
+        def start(self, features, arms, seeds):
+            return self
+
+    if every is not None:
+        Player.every = every
+    with pytest.raises(InputError, match=rf"Player has every={said}: .* write every = 20"):
+        play(Wheel(), Player(), 10, (0,))
 
 
 def test_the_rate_is_annealed_each_turn():

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from credent.bandits import Linear, LinearThompson, Uniform, Wheel, compare, play
+from credent.bandits import SGD, Linear, LinearThompson, Schedule, Trials, Uniform, Wheel, compare, play
+from credent.bandits.agent import seed_for
 from credent.errors import InputError
 
 WORLDS = {"linear": Linear(features=3, arms=2), "wheel": Wheel(delta=0.5)}
@@ -26,6 +27,18 @@ class Failing:
         if any(seed % 2 for seed in seeds):
             raise RuntimeError("odd")
         return Uniform().start(features, arms, seeds)
+
+
+@dataclass(frozen=True)
+class WildOnce:
+    """To seed 1 it pays so much that a network overflows."""
+
+    features = arms = 2
+
+    def trials(self, n, generator):
+        pays = torch.tensor([0.0, 1.0]).expand(n, 2)
+        scale = 1e30 if generator.initial_seed() == seed_for([1], "environment") else 1.0
+        return Trials(torch.randn(n, 2, generator=generator), pays, scale * pays)
 
 
 def same(a, b):
@@ -50,9 +63,10 @@ def test_curves_are_cumulative_regret_by_seed(tmp_path):
 def test_table_and_figure(tmp_path):
     found = compare(WORLDS, AGENTS, 20, range(3), tmp_path, jobs=1, progress=False)
     table = found.table()
-    assert [column.label for column in table.columns] == ["agent", "linear", "wheel"]
+    assert [column.label for column in table.columns] == ["agent", "linear", "linear, seeds", "wheel", "wheel, seeds"]
     assert [row[0] for row in table.rows] == ["uniform", "Thompson"]
-    assert table.rows[1][2].value == pytest.approx(found.mean("wheel", "Thompson")[-1])
+    assert [row[2] for row in table.rows] == [3, 3]
+    assert table.rows[1][3].value == pytest.approx(found.mean("wheel", "Thompson")[-1])
     assert "20 decisions" in table.caption
     drawing = found.figure("linear").drawing
     for agent in AGENTS:
@@ -63,14 +77,62 @@ def test_table_and_figure(tmp_path):
 def test_agents_and_environments_with_the_same_fields_are_not_mixed_up(tmp_path):
     """Neither `Uniform` nor `Failing` has a field: their class must tell them apart."""
     agents = {"uniform": Uniform(), "failing": Failing()}
-    found = compare({"wheel": Wheel()}, agents, 20, (0, 2, 1), tmp_path, together=1, jobs=1, progress=False)
-    assert found.regret["wheel", "uniform"].shape == (3, 20)
-    assert found.regret["wheel", "failing"].shape == (2, 20)
-    assert found.failures == {("wheel", "failing"): "RuntimeError: odd"}
-    alone = compare({"wheel": Wheel()}, {"failing": Failing()}, 20, (1,), tmp_path, jobs=1, progress=False)
-    assert alone.regret == {}
+    with pytest.warns(UserWarning, match="failing on wheel: 1 of 3 seeds did not come to the end"):
+        found = compare({"wheel": Wheel()}, agents, 20, (0, 1, 2), tmp_path, together=1, jobs=1, progress=False)
+    uniform, failing = (found.regret["wheel", name] for name in agents)
+    assert found.seeds == (0, 1, 2)
+    np.testing.assert_array_equal(failing[[0, 2]], uniform[[0, 2]])  # `Failing` plays as `Uniform` does: pairs of seeds
+    assert np.isnan(failing[1]).all()
+    assert found.failures == {("wheel", "failing"): {1: "RuntimeError: odd"}}
+    np.testing.assert_allclose(found.mean("wheel", "failing"), uniform[[0, 2]].mean(0))
+    np.testing.assert_allclose(found.error("wheel", "failing"), uniform[[0, 2]].std(0, ddof=1) / 2**0.5)
+    assert [row[2] for row in found.table().rows] == [3, 2]
     with pytest.raises(InputError, match="at least one seed"):
         compare({"wheel": Wheel()}, agents, 20, (0,), tmp_path, together=0)
+
+
+def test_a_pair_of_which_every_seed_failed_is_empty_and_not_an_error(tmp_path):
+    agents = {"uniform": Uniform(), "failing": Failing()}
+    with pytest.warns(UserWarning, match="2 of 2 seeds .* RuntimeError: odd"):
+        found = compare({"wheel": Wheel()}, agents, 20, (1, 3), tmp_path, jobs=1, progress=False)
+    assert np.isnan(found.mean("wheel", "failing")).all()
+    assert np.isnan(found.error("wheel", "failing")).all()
+    assert found.table().rows[1] == ("failing", None, 0)
+    assert found.table().texts()
+    assert "curve failing" not in found.figure("wheel").drawing
+
+
+def test_a_seed_that_diverged_is_a_row_of_nan_with_its_reason(tmp_path):
+    agents = {"SGD": SGD(hidden=(6,), lr=1e-3, schedule=Schedule(random=40, every=10, steps=4, batch=16))}
+    with pytest.warns(UserWarning, match="1 of 3 seeds .* seed 1: SGD: the loss is"):
+        found = compare({"wild": WildOnce()}, agents, 100, range(3), tmp_path, jobs=1, progress=False)
+    assert np.isfinite(found.regret["wild", "SGD"][:, -1]).tolist() == [True, False, True]
+    assert list(found.failures["wild", "SGD"]) == [1]
+    with pytest.warns(UserWarning, match="1 of 3 seeds"):  # read from the file
+        same(found, compare({"wild": WildOnce()}, agents, 100, range(3), tmp_path, jobs=1, progress=False))
+
+
+def test_seeds_are_checked_and_may_be_an_array(tmp_path):
+    world, agent = {"wheel": Wheel()}, {"uniform": Uniform()}
+    found = compare(world, agent, 10, np.arange(2), tmp_path, jobs=1, progress=False)
+    same(found, compare(world, agent, 10, (0, 1), tmp_path, jobs=1, progress=False))
+    for wrong in ((0, 0), 3, ()):
+        with pytest.raises(InputError, match=r"compare\(seeds="):
+            compare(world, agent, 10, wrong, tmp_path, jobs=1, progress=False)
+
+
+def test_what_cannot_be_known_by_its_fields_teaches(tmp_path):
+    class Plain(Uniform):
+        pass
+
+    @dataclass
+    class Thawed:
+        features: int = 2
+
+    with pytest.raises(InputError, match=r"'mine' is of Plain.*write @dataclass\(frozen=True\) above class Plain"):
+        compare({"wheel": Wheel()}, {"mine": Plain()}, 10, (0,), tmp_path, jobs=1, progress=False)
+    with pytest.raises(InputError, match=r"'world' is of Thawed.*write @dataclass\(frozen=True\) above class Thawed"):
+        compare({"world": Thawed()}, {"uniform": Uniform()}, 10, (0,), tmp_path, jobs=1, progress=False)
 
 
 def test_a_single_seed_has_no_standard_error(tmp_path):

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from credent.bandits import Adult, Covertype, Linear, Mushroom, Shuttle, Trials, Uniform, Wheel, play
+from credent.bandits import (
+    SGLD,
+    Adult,
+    Covertype,
+    Linear,
+    LinearThompson,
+    Mushroom,
+    Schedule,
+    Shuttle,
+    Trials,
+    Uniform,
+    Wheel,
+    play,
+)
 from credent.errors import InputError
 
 EDIBLE, POISONOUS = 4208, 3916
@@ -155,6 +168,28 @@ def test_linear_regret_by_hand():
     assert abs(noise.std() / 0.7 - 1) < 3 / math.sqrt(2 * noise.numel())
 
 
+def test_numbers_of_any_type_are_played():
+    """An environment in float64, and one whose rewards are whole numbers."""
+
+    class Doubles:
+        features, arms = 2, 2
+
+        def __init__(self, kind):
+            self.kind = kind
+
+        def trials(self, n, generator):
+            x = torch.randn(n, 2, generator=generator, dtype=torch.float64)
+            pays = torch.tensor([0, 1], dtype=self.kind).expand(n, 2)
+            return Trials(x, pays, pays)
+
+    quick = SGLD(hidden=(4,), lr=1e-3, schedule=Schedule(random=20, every=10, steps=2, batch=8))
+    for kind in (torch.float64, torch.long, torch.float32):
+        for agent in (quick, LinearThompson(), Uniform()):
+            regret = play(Doubles(kind), agent, 40, (0, 1))
+            assert regret.dtype == torch.float64
+            assert set(regret.unique().tolist()) <= {0.0, 1.0}
+
+
 def test_bad_environments_teach():
     with pytest.raises(InputError, match="between 0 and 1"):
         Wheel(delta=1.5)
@@ -162,6 +197,13 @@ def test_bad_environments_teach():
         Trials(torch.zeros(3, 1), torch.zeros(3, 2), torch.zeros(3, 3))
     with pytest.raises(InputError, match="3 contexts came with"):
         Trials(torch.zeros(3, 1), torch.zeros(2, 2), torch.zeros(2, 2))
+
+    paid = torch.zeros(5, 2)
+    paid[3, 1] = math.nan
+    for name in ("contexts", "expected", "rewards"):
+        parts = {"contexts": torch.zeros(5, 2), "expected": torch.zeros(5, 2), "rewards": torch.zeros(5, 2)}
+        with pytest.raises(InputError, match=rf"row 3 of {name} is \[0.0, nan\], and 1 of 5"):
+            Trials(**parts | {name: paid})
 
     class Liar:
         features, arms = 2, 2

@@ -129,6 +129,18 @@ def test_truncate_keeps_the_first(tmp_path):
     assert len(files) == 0
 
 
+def test_a_number_is_written_in_its_place(tmp_path):
+    """The others stay, whether the number is new, there already, or one that was deleted."""
+    files = on_disk(tmp_path, 4)
+    (tmp_path / "00000001.safetensors").unlink()
+    for number, value in ((2, 20), (1, 10), (6, 60)):
+        files.write(number, {"a.bias": torch.tensor([float(value)])})
+    assert indices(files) == [0, 10, 20, 3, 60]
+    assert files.numbers() == [0, 1, 2, 3, 6]
+    files.truncate(3)
+    assert indices(files) == [0, 10, 20]
+
+
 def test_other_files_are_not_draws(tmp_path):
     files = on_disk(tmp_path)
     (tmp_path / "posterior.safetensors").write_bytes(b"")

@@ -85,11 +85,42 @@ def test_gradients_modes_and_statistics_stay():
 
 def test_its_numbers_are_the_traces():
     net, (x, _) = network(), data()
-    bnn = cr.VI(net, Categorical(), num_data=24)
-    numbers = cr.fisher.TraceMonitor(x, samples=3, labels=2, seed=5)(bnn)
-    at_mean = cr.fisher.trace(net, Categorical(), x, labels=2, seed=5)
-    drawn = cr.fisher.trace(net, Categorical(), x, bnn.posterior, samples=3, labels=2, seed=5)
-    assert numbers == {"fisher_trace": pytest.approx(at_mean.value), "fisher_trace_draws": pytest.approx(drawn.value)}
+    bnn = cr.VI(net, Categorical(), num_data=24, family=cr.families.Gaussian(initial_scale=0.5))
+    for part in x.split(8):
+        bnn(part, torch.zeros(8, dtype=torch.long))
+    options = {"samples": 3, "labels": 2, "seed": 5}
+
+    def drawn(statistics):
+        return cr.fisher.trace(net, Categorical(), x, bnn.posterior, statistics=statistics, **options).value
+
+    at_mean = cr.fisher.trace(net, Categorical(), x, labels=2, seed=5).value
+    numbers = cr.fisher.TraceMonitor(x, **options)(bnn)
+    assert numbers == {"fisher_trace": at_mean, "fisher_trace_draws": drawn(list(x.split(8)))}  # as predict normalises
+    with pytest.warns(UserWarning, match="fit no single draw"):
+        running = drawn(None)
+    assert abs(running / numbers["fisher_trace_draws"] - 1) > 0.1
+
+    given = cr.fisher.TraceMonitor(x, statistics=[x], name="probe", **options)(bnn)
+    renewed = cr.fisher.trace(net, Categorical(), x, statistics=[x], labels=2, seed=5).value
+    assert given == {"probe": renewed, "probe_draws": drawn([x])}
+    assert abs(renewed / at_mean - 1) > 0.1
+
+
+def test_monitors_are_compared_by_identity():
+    one, other = (cr.fisher.TraceMonitor(data()[0]) for _ in range(2))
+    assert one == one
+    assert one != other
+
+
+def test_two_of_the_same_name_are_refused():
+    probe = data()[0]
+    pair = [cr.fisher.TraceMonitor(probe, every=2), cr.fisher.TraceMonitor(probe[:5], every=3)]
+    with pytest.raises(InputError, match=r"monitors\[0\].*monitors\[1\].*'fisher_trace'.*name="):
+        train(objectives()["map"], pair)
+    named = cr.fisher.TraceMonitor(probe[:5], every=3, name="small_trace")
+    _, result, _ = train(objectives()["map"], [pair[0], named])
+    assert [row["step"] for row in result.history if "small_trace" in row] == [3, 6]
+    assert [row["step"] for row in result.history if "fisher_trace" in row] == [2, 4, 6]
 
 
 def test_counts_begin_at_one():

@@ -155,6 +155,45 @@ def test_statistics_are_of_each_draw():
     assert all(torch.equal(own[k], v) for k, v in net.state_dict().items())
 
 
+def normalising():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)).double()
+    draws = Draws([{k: s * p.detach() for k, p in net.named_parameters()} for s in (0.5, 2.0)])
+    return net, draws, inputs(40)
+
+
+def test_statistics_are_given_as_to_predict():
+    """Inputs, a loader's pairs, any iterable that can be read again; a generator would serve the first draw alone."""
+    net, draws, x = normalising()
+
+    def value(statistics):
+        return fisher.trace(net, Categorical(), x, draws, samples=None, statistics=statistics).value
+
+    plain = value([x[:20], x[20:]])
+    y = torch.zeros(20)
+    assert value([(x[:20], y), (x[20:], y)]) == plain
+    assert value(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.zeros(40)), 20)) == plain
+    with pytest.raises(InputError, match="give a list"):
+        value(part for part in (x[:20], x[20:]))
+
+
+def test_running_statistics_of_random_weights_are_spoken_of():
+    net, draws, x = normalising()
+    with pytest.warns(UserWarning, match=r"fit no single draw.*statistics="):
+        fisher.trace(net, Categorical(), x, draws)
+    fisher.trace(net, Categorical(), x)  # the network's own weights: warnings are errors
+    fisher.trace(
+        net, Categorical(), x, Draws([{"3.bias": torch.zeros(3).double()}, {"3.bias": torch.ones(3).double()}])
+    )
+
+
+def test_one_input_has_no_standard_error():
+    found = fisher.trace(network(), Categorical(), inputs(1), labels=3)
+    assert math.isnan(found.standard_error)
+    assert found == found
+    assert found != fisher.trace(network(), Categorical(), inputs(1), labels=3)
+
+
 def test_the_standard_error_is_that_of_the_inputs():
     net = network()
     found = fisher.trace(net, Categorical(), inputs(64))

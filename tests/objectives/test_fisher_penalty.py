@@ -207,3 +207,38 @@ def test_samplers_refuse_what_is_no_density():
     sampler = cr.samplers.SGLD(net.parameters(), lr=1e-5, num_data=N)
     with pytest.raises(InputError, match="MAP"):
         cr.fit(objective, sampler, [(x, y)], steps=1, progress=False)
+
+
+@pytest.mark.parametrize("objective", [FisherPenalty, InputGradient])
+@pytest.mark.parametrize(
+    ("prior", "match"),
+    [
+        (cr.priors.Horseshoe(learnt=True), r"take Horseshoe\(\), whose scale is fixed"),
+        (cr.priors.NodeHorseshoe(), "a density of the weights alone"),
+        (cr.priors.SelfStabilizing(), "DiracPosterior is none"),
+    ],
+)
+def test_priors_that_want_a_spread_are_refused_as_map_does(objective, prior, match):
+    with pytest.raises(InputError, match=match):
+        objective(network(), Categorical(), prior, num_data=N, weight=1.0)
+
+
+def test_accumulated_batches_pay_the_penalty_of_each():
+    """Four batches of two against one of eight: |gbar|^2 has expectation Tr F / B, so four times as much."""
+    x, y = data()
+    net = network()
+    penalised = FisherPenalty(net, Categorical(), num_data=N, weight=1.0)
+    penalised.noise.seed(0)
+    with torch.no_grad():
+        plain = cr.likelihoods.Categorical().log_prob(net(x), y).mean()
+
+    def extra(parts):
+        losses = [penalised(a, b) for a, b in zip(x.chunk(parts), y.chunk(parts), strict=True)]
+        prior = penalised.last.penalty / N
+        return (sum(losses) / parts - prior + plain).item()
+
+    found = {parts: torch.tensor([extra(parts) for _ in range(400)]) for parts in (1, 4)}
+    mean = {k: each.mean().item() for k, each in found.items()}
+    error = {k: each.std().item() / 20 for k, each in found.items()}
+    assert abs(mean[4] - 4 * mean[1]) < 4 * math.hypot(error[4], 4 * error[1])
+    assert 4 * error[1] < 0.3 * mean[4]

@@ -23,21 +23,23 @@ def data(seed=0):
 
 
 class Tape(Noise):
-    """A stream whose numbers are known: of all chains together, or of one of them."""
+    """A stream whose numbers are known: of all chains together, or of one of them, parameter by parameter."""
 
-    def __init__(self, chain=None):
+    def __init__(self, sizes, chain):
         super().__init__(0)
-        self.chain = chain
+        self.sizes, self.chain = sizes, chain
 
-    def normal(self, like):
-        shape = like.shape if self.chain is None else (CHAINS, *like.shape)
-        drawn = torch.empty(shape, dtype=like.dtype).normal_(generator=self._generator)
-        return drawn if self.chain is None else drawn[self.chain].clone()
+    def normal_(self, out):
+        if self.chain is None:
+            return super().normal_(out)
+        of_all = super().normal_(out.new_empty(CHAINS * len(out))).split([CHAINS * n for n in self.sizes])
+        return out.copy_(torch.cat([each.view(CHAINS, -1)[self.chain] for each in of_all]))
 
 
 def sampler(kind, params, chain, **options):
+    params = list(params)
     made = getattr(cr.samplers, kind)(params, lr=1e-2, num_data=N, **options)
-    made.noise = Tape(chain)
+    made.noise = Tape([p.numel() for p in params], chain)
     return made
 
 
@@ -157,6 +159,12 @@ def test_what_cannot_be_stacked():
     bnp = cr.samplers.BNPSGLD(stack.net, lr=1e-3, num_data=N)
     with pytest.raises(InputError, match=r"BNPSGLD knows the inputs of one network.*PSGLD.*cr\.chains"):
         cr.fit(stack, bnp, [data()], steps=1, progress=False)
+
+
+@pytest.mark.parametrize("prior", [cr.priors.Horseshoe(learnt=True), cr.priors.NodeHorseshoe()])
+def test_priors_without_most_probable_weights_are_refused_as_map_does(prior):
+    with pytest.raises(InputError, match="a point mass has no most probable weights under it"):
+        Stacked([nn.Linear(2, 1), nn.Linear(2, 1)], cr.likelihoods.Gaussian(scale=1.0), prior, num_data=4)
 
 
 def test_one_chain_that_diverges_is_seen():

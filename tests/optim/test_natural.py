@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import credent as cr
-from credent.errors import InputError
+from credent.errors import CheckpointError, ConvergenceWarning, InputError
 from credent.optim import Natural
 
 NOISE, FIRST = 1.0, 0.8
@@ -182,6 +182,62 @@ def test_a_schedule_moves_the_shares_and_not_the_budget():
     assert optimiser.param_groups[0]["spent"] == pytest.approx(1.0)
     with pytest.raises(InputError, match="all of it is spent"):
         train(bnn, optimiser, x, y, 1)
+
+
+@pytest.mark.parametrize(("accumulate", "cosine", "spent"), [(2, False, 0.5), (1, True, 0.55)])
+def test_a_budget_that_is_not_spent_is_said(accumulate, cosine, spent):
+    """Under a cosine over all steps the mean of (1 + cos(pi t / 10)) / 2, t = 0, ..., 9."""
+    loader = [regression(outputs=1)] * 5
+    bnn = annealed()
+    optimiser = Natural(bnn, steps=10) if cosine else Natural(bnn, steps=12)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 10) if cosine else None
+    options = {"accumulate": accumulate, "scheduler": schedule, "schedule": "step", "progress": False}
+    with pytest.warns(ConvergenceWarning, match=rf"{spent:g} of Natural\(budget=1\) is spent.*accumulate"):
+        cr.fit(bnn, optimiser, loader, epochs=2, **options)
+    assert optimiser.param_groups[0]["spent"] == pytest.approx(spent)
+
+
+def test_a_second_optimiser_takes_the_place_of_the_first():
+    x, y = regression(outputs=1)
+    bnn, calls = annealed(), []
+    bnn.net.register_forward_hook(lambda *_: calls.append(1))
+    first = Natural(bnn, steps=5)
+    for curvature, forwards in (("gauss_newton", 2), ("gauss_newton", 2), ("reparameterised", 1)):
+        newest = Natural(bnn, steps=5, curvature=curvature)
+        calls.clear()
+        train(bnn, newest, x, y, 1)
+        assert len(calls) == forwards
+    bnn(x, y).backward()
+    with pytest.raises(InputError, match="second Natural was built"):
+        first.step()
+
+
+def test_a_learnt_noise_trains_beside_it():
+    x, y = regression(outputs=3)
+    prior, likelihood = cr.priors.InverseReference("annealed"), cr.likelihoods.Gaussian("learnt", outputs=3)
+    bnn = cr.VI(nn.Linear(3, 3, bias=False).double(), likelihood.double(), prior, num_data=50)
+    with pytest.warns(UserWarning, match=r"does not move likelihood.*optim\.Together\(natural.*Gaussian\(0\.1\)"):
+        cr.fit(bnn, Natural(bnn, steps=2), [(x, y)], steps=2, progress=False)
+    before = likelihood.log_scale.detach().clone()
+    both = cr.optim.Together(Natural(bnn, steps=3), torch.optim.Adam(likelihood.parameters(), lr=0.01))
+    cr.fit(bnn, both, [(x, y)], steps=3, progress=False)
+    assert (likelihood.log_scale != before).all()
+    with pytest.raises(InputError, match=r"clip=1\.0 bounds the gradient and not the curvature"):
+        cr.fit(bnn, both, [(x, y)], steps=3, clip=1.0, progress=False)
+
+
+@pytest.mark.parametrize("other", [{"budget": 2.0}, {"steps": 9}, {"curvature": "reparameterised"}])
+def test_a_run_goes_on_with_the_budget_that_it_was_begun_with(tmp_path, other):
+    x, y = regression(outputs=1)
+
+    def run(resume, **options):
+        bnn = annealed()
+        optimiser = Natural(bnn, **{"steps": 3, **options})
+        cr.fit(bnn, optimiser, [(x, y)], steps=3, run_dir=tmp_path, resume=resume, progress=False)
+
+    run(False)
+    with pytest.raises(CheckpointError, match=rf"its {next(iter(other))} of Natural is"):
+        run(True, **other)
 
 
 def test_evaluation_spends_nothing_and_changes_nothing():

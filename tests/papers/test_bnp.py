@@ -256,6 +256,20 @@ def test_one_layer_is_enough_to_fail():
     assert "18 of 19" in FIGURE4_3.verdicts(Scale.CPU, results)[0].evidence
 
 
+def test_a_layer_that_is_lower_by_noise_alone_does_not_replicate():
+    """Every layer's mean is below SGLD's; in one of them by less than two standard errors over three seeds."""
+    fast = {"speed": 1.0, "accuracy": 0.4, "ece": 0.08, "condition": 1e2}
+    results = made_up(fast, fast | {"condition": 1e4})
+    for cell, found in results.items():
+        if cell.method == "bnp":
+            noisy = 10 ** (4 + (-3.0, 1.5, 1.4)[cell.seed])  # -0.03 on average, with an error of 1.5
+            found["conditions"]["layers"]["body.7"]["elementwise"] = [noisy, noisy]
+    verdict = FIGURE4_3.verdicts(Scale.CPU, results)[0]
+    assert verdict.outcome == PLENTY["not"]
+    assert "18 of 19" in verdict.evidence
+    assert "to -0.0" in verdict.evidence
+
+
 def test_early_is_the_first_third():
     result = {"test_accuracies": [*range(20)], "losses": [0.0] * 20}
     results = dict.fromkeys(FIGURE4_2.cells(Scale.CPU), result)
@@ -297,6 +311,16 @@ def test_regret_verdicts_follow_the_curves():
     assert table.rows[0][1].error == pytest.approx(np.std([0, 1, 2, 3, 4], ddof=1) / math.sqrt(5))
 
 
+def test_a_seed_that_diverged_is_not_counted_as_a_number():
+    paper = {"BNP": 100, "pSGLD": 110, "SGD": 150, "Dropout": 160, "EpsGreedy": 200, "SGLD": 120, "uniform": 900}
+    results = regrets(paper)
+    results[FIGURE4_1._cell(Scale.CPU, "census", "BNP")]["regret"][3] = [50.0, math.nan]
+    claims = said(FIGURE4_1, results)
+    assert claims["Census: BNP's cumulative regret is the lowest"] == PLENTY["none"]
+    assert claims["Statlog: BNP's cumulative regret is the lowest"] == PLENTY["replicated"]
+    assert "curve BNP" in FIGURE4_1.sections(Scale.CPU, results)[1].parts[3].drawing
+
+
 def test_bandits_are_the_paper_s():
     cells = FIGURE4_1.cells(Scale.CPU)
     assert len(cells) == 28
@@ -309,14 +333,18 @@ def test_bandits_are_the_paper_s():
 
 
 def test_time_is_judged_against_the_paper_s():
-    def results(bnp, psgld):
-        each = {"BNP": bnp, "pSGLD": psgld, "SGLD": 1.0, "SGD": 0.98}
-        found = {name: {"median": m, "low": m, "high": m, "milliseconds": 1.0} for name, m in each.items()}
+    def results(bnp, psgld, spread=0.005):
+        each = {"BNP": bnp, "pSGLD": psgld, "SGLD": 1.0, "SGD": 0.98, cost.DEARER: bnp / psgld}
+        found = {
+            name: {"median": m, "low": m - spread, "high": m + spread, "milliseconds": 1.0} for name, m in each.items()
+        }
         return dict.fromkeys(TABLE4_2.cells(Scale.CPU), found)
 
     assert list(said(TABLE4_2, results(1.06, 1.03)).values()) == [PLENTY["replicated"]] * 4
     assert list(said(TABLE4_2, results(1.30, 1.03)).values()) == [PLENTY["replicated"], PLENTY["not"]] * 2
     assert list(said(TABLE4_2, results(1.02, 1.03)).values()) == [PLENTY["not"], PLENTY["replicated"]] * 2
+    wide = said(TABLE4_2, results(1.06, 1.03, spread=0.1)).values()
+    assert set(wide) == {PLENTY["none"]}  # ranges hold 1 and the paper's ratio: medians alone decide nothing
     assert all(cell.exclusive for cell in TABLE4_2.cells(Scale.CPU))
 
 

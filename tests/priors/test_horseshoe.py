@@ -112,7 +112,7 @@ def test_learnt_scales_begin_as_the_fixed_ones():
     assert free.log_prob(w).item() == pytest.approx(fixed.log_prob(w).item(), rel=1e-12)
     for k, v in free.sample(3, seed=1).items():
         torch.testing.assert_close(v, fixed.sample(3, seed=1)[k], rtol=1e-12, atol=0)
-    by_layer = learnt(net, {"0.*": 0.1, "*": 2.0}).scale()
+    by_layer = learnt(net, {"0.*": 0.1, "*": 2.0}).scale
     assert list(by_layer.values()) == pytest.approx([0.1, 0.1, 2.0, 2.0])
 
 
@@ -132,7 +132,7 @@ def test_learnt_scales_find_the_scale_of_many_weights():
     z = torch.tensor(stats.cauchy.rvs(size=100_000, random_state=3) * stats.norm.rvs(size=100_000, random_state=4))
     score = 1 + z.numpy() * value_and_slope(z)[1]
     error = 1 / math.sqrt(w.numel() * score.var())  # of log s, by its Fisher information
-    assert abs(math.log(prior.scale()["weight"] / true)) < 4 * error
+    assert abs(math.log(prior.scale["weight"] / true)) < 4 * error
     assert error < 0.02
 
 

@@ -196,6 +196,21 @@ def test_a_radials_slope_is_the_path_derivative_in_natural_form():
     torch.testing.assert_close(q.scales.rho.grad, 0.5 * rho.grad)
 
 
+@pytest.mark.parametrize("dim", [2, 5, 40])
+def test_far_from_the_last_q_a_radial_widens_by_half_of_hybrids_slope(dim):
+    """All 2D mirrored directions give the expectation; what is left is of order (sigma / shift)^2."""
+    net = nn.Linear(dim, 1, bias=False).double()
+    prior, q = bound(cr.priors.InverseReference("inner", every=5), net, cr.families.Radial)
+    axes = itertools.cycle(1.3 * torch.cat([torch.eye(dim), -torch.eye(dim)]).double())
+    away(prior, q, 1e5 * q.scales.sigma()[0].item(), 0.0)
+    far = net.weight.detach() - prior.mean.view(1, dim)
+    q.standard = lambda noise, like: next(axes)
+    torch.stack([prior(q) for _ in range(2 * dim)]).mean().backward()
+    slope = torch.full((dim,), -0.5 * (1 - 1 / dim), dtype=torch.float64)
+    torch.testing.assert_close(q.scales.rho.grad, slope, rtol=1e-7, atol=0)
+    torch.testing.assert_close(net.weight.grad, far / dim, rtol=1e-7, atol=0)  # of a Gaussian's pull, far itself
+
+
 @each_family
 def test_hybrid_always_widens(family):
     """At every step its slope is -(1 - 1/D) in log sigma, and nothing in the means."""
@@ -243,7 +258,7 @@ def test_hybrid_under_vl_goes_there_too():
 
 
 @each_family
-def test_inner_slows_training_and_still_goes_to_maximum_likelihood_with_no_spread(family):
+def test_inner_slows_training_and_a_gaussian_still_goes_to_maximum_likelihood_with_no_spread(family):
     """Stable all the way down, where the plain gradient (mu - mu_t) / sigma_t^2 blows up."""
     x, y, h = regression()
     distance, spread = {}, {}
@@ -261,7 +276,7 @@ def test_inner_slows_training_and_still_goes_to_maximum_likelihood_with_no_sprea
             step(bnn, optimiser, x, y)
     assert distance[60.0][30] > 1.05 * distance[0.0][30]
     assert spread[60.0][30] > 1.05 * spread[0.0][30]
-    if family is cr.families.Gaussian:  # a radial's cone holds q back for much longer
+    if family is cr.families.Gaussian:  # a radial's KL holds scales up
         assert distance[60.0][-1] < 0.3 * distance[60.0][0]
         assert spread[60.0][-1] < 0.6 * spread[60.0][0]
     assert math.isfinite(distance[60.0][-1] + spread[60.0][-1])
@@ -338,6 +353,27 @@ def test_refreshes_count_optimiser_steps(make, objective, parts):
         bnn.predict(x, samples=2)
         bnn.train()
     assert int(bnn.penalty.steps) == 8
+
+
+def test_opposite_changes_are_a_step():
+    """Within a binade these change the bits of two weights by the same number, up and down."""
+    net = nn.Linear(2, 1, bias=False)
+    prior, q = bound(cr.priors.InverseReference("inner", every=1), net)
+    up = torch.tensor([[1.25, 1.5]])
+    by = torch.tensor([[1.2832, 1.4668]]) - up
+    for k in range(6):
+        with torch.no_grad():
+            net.weight.copy_(up + k * by)
+        prior(q)
+        assert int(prior.steps) == k + 1
+        assert torch.equal(prior.mean.view(1, 2), net.weight)
+
+
+@pytest.mark.parametrize("mode", ["one_step", "annealed"])
+def test_a_kl_that_is_zero_draws_nothing(mode, monkeypatch):
+    prior, q = bound(cr.priors.InverseReference(mode), nn.Linear(2, 1), cr.families.Radial)
+    monkeypatch.setattr(q, "standard", lambda *_: pytest.fail("drew noise"))
+    assert prior.eval()(q).item() == 0
 
 
 def test_an_evaluation_before_training_meets_no_memory():

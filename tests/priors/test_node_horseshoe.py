@@ -214,3 +214,12 @@ def test_where_it_cannot_be_used_it_says_so():
         VI(network(), likelihoods.Gaussian(1.0), priors.NodeHorseshoe(), num_data=5, random="1.*")
     with pytest.raises(InputError, match="scale of a half-Cauchy is positive"):
         priors.NodeHorseshoe(node_scale=0.0)
+
+
+def test_the_last_layer_is_the_network_s_and_not_the_last_random_one():
+    net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    body = priors.NodeHorseshoe().bind(Layout(net, "0.*"))
+    assert len(body.location) == 8 + 1  # a factor for every hidden neuron
+    assert len(priors.NodeHorseshoe().bind(Layout(net, "2.*")).location) == 1
+    net[2].requires_grad_(False)
+    assert len(priors.NodeHorseshoe().bind(Layout(net)).location) == 8 + 1

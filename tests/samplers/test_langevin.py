@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -224,6 +225,37 @@ def test_burn_in_has_a_step():
         PSGLD([nn.Parameter(torch.zeros(1))], lr=0.1, num_data=1, burn_in=0)
     with pytest.raises(InputError, match="decay"):
         PSGLD([nn.Parameter(torch.zeros(1))], lr=0.1, num_data=1, decay=1.0)
+
+
+def test_a_parameter_that_is_first_trained_after_burn_in():
+    """RMSprop has no scale for it; without a gradient it may wait as long as it likes."""
+    early, late = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    sampler = PSGLD([early, late], lr=0.1, num_data=1, burn_in=2)
+    for _ in range(3):
+        early.grad = torch.ones(1)
+        sampler.step()
+    late.grad = torch.ones(1)
+    with pytest.raises(InputError, match=r"first gradient after the burn-in.*longer burn_in="):
+        sampler.step()
+
+
+def test_num_data_is_any_integer():
+    w = nn.Parameter(torch.zeros(1))
+    num_data = SGLD([w], lr=0.1, num_data=np.int64(3)).num_data
+    assert num_data == 3
+    assert type(num_data) is int
+    for wrong in (3.0, True, "3", 0, np.int64(0)):
+        with pytest.raises(InputError, match="the number of training examples, an integer"):
+            SGLD([w], lr=0.1, num_data=wrong)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields"),
+    [(lambda o: polynomial(o, delay=3), {"delay": 3, "power": 0.55}), (lambda o: cyclical(o, period=4), {"period": 4})],
+)
+def test_the_state_of_a_schedule_says_what_it_was_built_with(make, fields):
+    sampler = SGLD([nn.Parameter(torch.zeros(1))], lr=0.2, num_data=1)
+    assert make(sampler).state_dict()["lr_lambdas"] == [fields]
 
 
 @pytest.mark.filterwarnings("ignore:draws are kept from step 1 on")  # whether the first steps sample is not asked

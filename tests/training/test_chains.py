@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 import credent as cr
+from credent.cells import workers
 from credent.errors import CredentError, InputError
 from credent.families import Draws
 from credent.families.draws import DrawFiles
-from credent.training import processes
-from credent.training.chains import Chains
+from credent.metrics.chains import LEAST
+from credent.training.mixing import Chains
 
 SCRIPT = Path(__file__).with_name("side_by_side.py")
 
@@ -116,6 +117,45 @@ def test_classes_are_judged_by_their_probabilities():
     torch.testing.assert_close(seen.rhat["predictions"][0], cr.metrics.rhat(logits.softmax(-1)))
 
 
+def test_chains_that_stand_still_have_no_rhat():
+    """Nothing of the weight moves; of a chain of which some moves, that counts."""
+    still = Chains([Draws([{"w": torch.ones(2)}] * 8)] * 2)
+    assert np.isnan(still.mixing_of_weights().worst_rhat)
+    assert np.isnan(still.mixing_of_weights().least_ess)
+    noise = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
+    some = Chains([Draws([{"w": torch.stack([v, torch.tensor(1.0)])} for v in each]) for each in noise])
+    assert some.mixing_of_weights().worst_rhat == float(cr.metrics.rhat(noise))
+    apart = Chains([Draws([{"w": torch.full((1,), v)}] * 8) for v in (0.0, 1.0)])
+    assert apart.mixing_of_weights().worst_rhat == np.inf
+
+
+def test_bfloat16_becomes_an_array_and_mixes():
+    values = torch.randn(2, 8, 1, generator=torch.Generator().manual_seed(0)).bfloat16()
+    q = Chains([Draws([{"w": v} for v in each]) for each in values])
+    array = q.to_arrays()["w"]
+    assert array.dtype == np.float32
+    assert array.tolist() == values.tolist()
+    torch.testing.assert_close(cr.metrics.rhat(values), cr.metrics.rhat(values.double()))
+
+
+def test_too_few_draws_are_named_with_what_helps(q):
+    net, likelihood, x = nn.Linear(2, 1), cr.likelihoods.Gaussian(scale=1.0), torch.zeros(1, 2)
+    for ask in (q.mixing_of_weights, lambda: q.mixing_of_predictions(net, likelihood, x)):
+        with pytest.raises(InputError, match=rf"has 2 draws, .*at least {LEAST}.*Thin\(every="):
+            ask()
+
+
+@pytest.mark.parametrize("other", [{"v": torch.zeros(1)}, {"w": torch.zeros(2)}])
+def test_chains_of_different_networks_are_refused(other):
+    with pytest.raises(InputError, match=r"chain 1 is of another network than chain 0: 'w' has shape"):
+        Chains([Draws([{"w": torch.zeros(1)}]), Draws([other])])
+
+
+def test_the_module_is_not_hidden_by_the_function():
+    assert cr.training.mixing.Chains is Chains
+    assert callable(cr.training.chains)
+
+
 # -- arviz ------------------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +227,14 @@ def test_a_chain_that_raises_does_not_stop_the_others(ran):
     assert {k: v for k, v in found.items() if "chain-3" not in k} == contents(ran / "quiet")
 
 
+@pytest.mark.slow
+def test_a_chain_that_is_asked_to_stop_does_not_stop_the_others(ran):
+    said = (ran / "stop").read_text()
+    for words in ("1 of 3 chains did not finish", "chain 1: it was asked to stop", "resume=True"):
+        assert words in said
+    assert contents(ran / "stopped") == contents(ran / "quiet")
+
+
 def test_in_this_process_streams_and_threads_stay_as_they_are(tmp_path):
     """`jobs=1` needs no process; seeds come from `seed`, and torch's own stream is where it was."""
     seeds = []
@@ -214,25 +262,53 @@ def test_in_this_process_streams_and_threads_stay_as_they_are(tmp_path):
 
 
 def test_what_follows_when_a_process_dies(tmp_path, monkeypatch):
-    """Five chains, two at a time; the pool dies under the third, which dies again when it is alone."""
-    calls = []
+    """Six chains, two at a time; the pool dies under the third, which dies again when it is alone.
 
-    def pool(task, numbers, at_once, again):
-        calls.append((list(numbers), again))
-        for number in numbers:
+    Chain 3 was running beside it and chain 4 had begun in this call too: both go on. Chain 5 was there before.
+    """
+    calls, resumed = [], {}
+
+    def pool(task, numbers, at_once):
+        calls.append(list(numbers))
+        for place, number in enumerate(numbers):
             if number == 2:
+                for begun in (3, 4):
+                    (tmp_path / f"chain-{begun}").mkdir(exist_ok=True)
                 raise BrokenProcessPool("killed")
-            yield task(number, again)
+            yield place, task(number)
 
     def start(seed, **where):
-        assert where["resume"] == (where["run_dir"].name == "chain-3")  # it was running beside, and goes on
-        return cr.Result(Draws(chain([where["run_dir"].name[-1]])), [], 1, None)
+        number = int(where["run_dir"].name[-1])
+        resumed[number] = where["resume"]
+        return cr.Result(Draws(chain([number])), [], 1, None)
 
-    monkeypatch.setattr(processes, "_side_by_side", pool)
-    with pytest.warns(UserWarning, match=r"1 of 5 chains did not finish.*chain 2: the process it ran in died, twice"):
-        posterior = cr.chains(start, 5, jobs=2, run_dir=tmp_path)
-    assert firsts(posterior.draws()) == [0, 1, 3, 4]
-    assert calls == [([0, 1, 2, 3, 4], False), ([2], True), ([3], True), ([4], False)]
+    (tmp_path / "chain-5" / "draws").mkdir(parents=True)
+    monkeypatch.setattr(workers, "_side_by_side", pool)
+    with pytest.warns(UserWarning, match=r"1 of 6 chains did not finish.*chain 2: the process it ran in died, twice"):
+        posterior = cr.chains(start, 6, jobs=2, run_dir=tmp_path)
+    assert firsts(posterior.draws()) == [0, 1, 3, 4, 5]
+    assert calls == [[0, 1, 2, 3, 4, 5], [2], [3], [4, 5]]
+    assert resumed == {0: False, 1: False, 3: True, 4: True, 5: False}
+
+
+def test_a_worker_that_is_asked_to_stop_is_an_outcome(monkeypatch):
+    """In the caller's own process the signal is the caller's."""
+
+    def start(seed, **where):
+        started.append(seed)
+        if len(started) == 1:
+            raise KeyboardInterrupt
+        return cr.Result(Draws(chain([1])), [], 1, None)
+
+    started = []
+    with pytest.raises(KeyboardInterrupt):
+        cr.chains(start, 2, jobs=1)
+    assert len(started) == 1
+    started.clear()
+    numbers = iter([1, 2, 3])  # of the caller, then of workers
+    monkeypatch.setattr(os, "getpid", lambda: next(numbers, 3))
+    with pytest.warns(UserWarning, match=r"1 of 2 chains did not finish.*chain 0: it was asked to stop"):
+        assert len(cr.chains(start, 2, jobs=1)) == 1
 
 
 def test_one_that_raises_among_others():

@@ -73,6 +73,21 @@ def test_scales_that_nothing_holds_up_have_no_optimum(options):
         convergence(bnn, [(torch.zeros(2, D), torch.zeros(2, 1))])
 
 
+@pytest.mark.parametrize("prior", [cr.priors.InverseReference("hybrid"), cr.priors.SelfStabilizing()])
+def test_of_what_holds_scales_up_without_a_density_nothing_false_is_said(prior):
+    bnn = cr.VI(nn.Linear(D, 1), cr.likelihoods.Gaussian(), prior, num_data=N)
+    with pytest.raises(InputError, match=r"a prior with a density.*is none.*ScaleRatio") as raised:
+        convergence(bnn, [(torch.zeros(2, D), torch.zeros(2, 1))])
+    assert "shrink" not in str(raised.value)
+
+
+def test_without_a_standard_deviation_there_is_no_ratio_to_it():
+    bnn = cr.VI(nn.Linear(D, 1), cr.likelihoods.Gaussian(), cr.priors.Horseshoe(), num_data=N)
+    found = convergence(bnn, [(torch.zeros(2, D), torch.zeros(2, 1))], count=2)
+    assert len(found) == 2
+    assert all(math.isnan(each.log_ratio) and math.isfinite(each.pull) for each in found)
+
+
 def test_a_point_mass_has_no_scales():
     net = nn.Linear(D, 1)
     with pytest.raises(InputError, match="has none"):

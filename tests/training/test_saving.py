@@ -189,6 +189,44 @@ def test_another_network_s_posterior_is_refused(tmp_path, same, other, match):
     assert all(torch.equal(v, objective.state_dict()[k]) for k, v in before.items())
 
 
+def test_a_prior_that_changes_what_is_drawn_belongs_to_the_file(tmp_path):
+    def stable(prior):
+        torch.manual_seed(0)
+        return cr.VI(nn.Linear(3, 2), cr.likelihoods.Gaussian(0.1), prior, num_data=20)
+
+    mine, path = cr.priors.SelfStabilizing(), tmp_path / "posterior.safetensors"
+    saved = stable(mine)
+    cr.save(saved, path)
+    loaded = cr.load(stable(mine), path)
+    assert torch.equal(loaded.stddev()["weight"], saved.posterior.stddev()["weight"])
+    for other in (cr.priors.Gaussian(), cr.priors.SelfStabilizing("squares")):
+        with pytest.raises(CheckpointError, match=r"SelfStabilizing\(condition='sum'\).*build it with the prior"):
+            cr.load(stable(other), path)
+    cr.save(stable(cr.priors.Gaussian()), path)
+    with pytest.raises(CheckpointError, match=r"makes of q \(q itself\)"):
+        cr.load(stable(mine), path)
+    cr.load(stable(cr.priors.Laplace()), path)  # of two that leave q alone, either will do
+
+
+@pytest.mark.parametrize("prior", [cr.priors.InverseReference("inner", every=2), cr.priors.NodeHorseshoe()])
+def test_what_a_prior_remembers_is_left_out_and_what_it_learnt_is_not(tmp_path, prior):
+    def build():
+        torch.manual_seed(0)
+        return cr.VI(nn.Linear(3, 2), cr.likelihoods.Gaussian(0.1), prior, num_data=20)
+
+    saved, path = build(), tmp_path / "posterior.safetensors"
+    saved(torch.randn(4, 3), torch.randn(4, 2)).backward()
+    with torch.no_grad():
+        for p in saved.parameters():
+            p.add_(0.1)
+    cr.save(saved, path)
+    learnt = {f"penalty.{k}" for k, _ in saved.penalty.named_parameters()}
+    assert {k for k in load_file(path) if k.startswith("penalty.")} == learnt
+    fresh = build()
+    cr.load(fresh, path)
+    assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), saved.parameters(), strict=True))
+
+
 def test_foreign_truncated_and_missing_files_are_refused(tmp_path):
     objective = build("Gaussian", 0)
     path = tmp_path / "posterior.safetensors"

@@ -23,7 +23,6 @@ tensor([[-1.]], dtype=torch.float64)
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,7 +33,8 @@ from credent.errors import InputError, NonFiniteError
 from credent.families.posterior import Posterior
 from credent.likelihoods import Likelihood
 from credent.network import Network, Params
-from credent.predict import predict
+from credent.objectives.objective import Objective
+from credent.predict import check_statistics, normalised, predict, warn_of_running_statistics
 from credent.predictive import Predictive
 
 
@@ -56,6 +56,20 @@ class Averaged:
     statistics: Iterable[Any] | None = None
     """Batches of training data on which BatchNorm's statistics are re-estimated for each draw."""
 
+    @classmethod
+    def of(cls, objective: Objective, samples: int | None = 32, seed: int = 0) -> "Averaged":
+        """What `objective.predict` says: its way, its posterior so far, its last training batches for BatchNorm."""
+        how = objective.how
+        return cls(
+            objective.net,
+            objective.posterior,
+            objective.likelihood,
+            samples,
+            how,  # type: ignore[arg-type]  # the third way is refused below
+            seed,
+            statistics=(objective.statistics or None) if how == "sampled" else None,
+        )
+
     def __post_init__(self) -> None:
         if self.how not in ("sampled", "mean"):
             raise InputError(
@@ -69,8 +83,10 @@ class Averaged:
                 f"Averaged(samples={self.samples}, batch_size={self.batch_size}): at least one draw, and one input at a"
                 " time; the mean network is how='mean'."
             )
-        if isinstance(self.statistics, Iterator):
-            raise InputError("statistics= is read once for each draw, and a generator is used up by the first: a list.")
+        check_statistics(self.statistics)
+        if self.statistics is None:
+            line = "Averaged.of(bnn), or statistics=, a list of batches of training data"
+            warn_of_running_statistics(Network(self.net), self._draws(), line, stacklevel=4)
 
     def predict(self, x: Tensor) -> Predictive:
         """What the average says about x."""
@@ -98,7 +114,7 @@ class Averaged:
         def outputs() -> Iterator[Tensor]:
             for params in self._draws():
                 found = []
-                with network.evaluating(), self._statistics(network, params):
+                with network.evaluating(), normalised(network, params, self.statistics, x):
                     for start in range(0, len(x), self.batch_size):
                         part = slice(start, start + self.batch_size)
                         f, log_prob, slope = self._slope(network, params, x[part], y[part])
@@ -115,11 +131,6 @@ class Averaged:
 
     def _draws(self) -> Iterator[Params]:
         return iter([self.posterior.mean()]) if self.how == "mean" else self.posterior.draws(self.samples, self.seed)
-
-    def _statistics(self, network: Network, params: Params) -> Any:
-        if self.statistics is None:
-            return nullcontext()
-        return network.statistics_of(params, (b[0] if isinstance(b, tuple | list) else b for b in self.statistics))
 
     def _slope(self, network: Network, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs of one draw, the log-likelihood (n,) of y, and its gradient by x."""

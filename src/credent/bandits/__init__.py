@@ -5,7 +5,7 @@
 True
 """
 
-from credent.bandits.agent import Agent, Player, Uniform
+from credent.bandits.agent import Agent, DivergedError, Player, Uniform
 from credent.bandits.chains import BNP, PSGLD, SGLD
 from credent.bandits.compare import Comparison, Run, compare
 from credent.bandits.deep import Deep, DeepPlayer, Learner, Schedule, fresh, held
@@ -35,6 +35,7 @@ __all__ = [
     "Covertype",
     "Deep",
     "DeepPlayer",
+    "DivergedError",
     "Dropout",
     "Environment",
     "EpsGreedy",

@@ -17,6 +17,7 @@ torch.Size([4, 2])
 Shapes: contexts (n, S, features); arms and rewards (n, S).
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +25,17 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+
+from credent.errors import InputError, NonFiniteError
+
+
+class DivergedError(NonFiniteError):
+    """Some seeds can learn no more; the player that raised it from `learn` goes on for the others."""
+
+    def __init__(self, reason: str, seeds: Sequence[int]) -> None:
+        listed = ", ".join(map(str, seeds))
+        super().__init__(f"seed{'s' if len(seeds) > 1 else ''} {listed}: {reason}")
+        self.seeds = tuple(seeds)
 
 
 class Player(Protocol):
@@ -39,7 +51,7 @@ class Player(Protocol):
         ...
 
     def learn(self, contexts: Tensor, arms: Tensor, rewards: Tensor) -> None:
-        """What the arms that were chosen paid."""
+        """What the arms that were chosen paid. May raise `DivergedError` for some seeds and play on with the rest."""
         ...
 
 
@@ -71,6 +83,22 @@ class _UniformPlayer:
 
     def learn(self, contexts: Tensor, arms: Tensor, rewards: Tensor) -> None:
         pass
+
+
+def checked_seeds(seeds: Sequence[int], asker: str) -> tuple[int, ...]:
+    """The seeds as plain numbers, all different."""
+    try:
+        found = tuple(operator.index(seed) for seed in seeds)
+    except TypeError:
+        raise InputError(
+            f"{asker}(seeds={seeds!r}): a whole number for each run; for three runs write seeds=range(3)."
+        ) from None
+    if not found or min(found) < 0 or len(set(found)) < len(found):
+        raise InputError(
+            f"{asker}(seeds={found}): different seeds from 0 on, at least one. The same seed twice is one run counted"
+            f" twice; write seeds=range({max(1, len(found))})."
+        )
+    return found
 
 
 def any_arms(n: int, arms: int, generators: Sequence[torch.Generator]) -> Tensor:

@@ -8,11 +8,10 @@ The preconditioners adapt all along (`burn_in=None`), as in the papers: the targ
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from credent import samplers
 from credent.bandits.deep import Deep, Learner, held
-from credent.bandits.network import ValueNetwork
 from credent.objectives import Objective
 
 
@@ -23,7 +22,7 @@ class SGLD(Deep):
     lr: float = 6e-6
     temperature: float = 0.03
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """MAP's gradient with noise."""
         sampler = samplers.SGLD(net.parameters(), self.lr, num_data=1, temperature=self.temperature)
         return Learner(self.log_joint(net), sampler)
@@ -42,7 +41,7 @@ class PSGLD(Deep):
     decay: float = 0.99
     damping: float = 1e-3
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """MAP's gradient with noise, both preconditioned."""
         sampler = samplers.PSGLD(
             net.parameters(),
@@ -69,7 +68,7 @@ class BNP(Deep):
     floor: tuple[float, float] = (1e-2, 1e-2)
     decay: float = 0.99
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """MAP's gradient with noise, both preconditioned."""
         sampler = samplers.BNPSGLD(
             net,

@@ -3,6 +3,9 @@
 Seeds run in groups of `together` in one process, networks side by side, and groups run in parallel processes. Each
 finished group is a file of its own in `directory`, so that a comparison that was stopped goes on where it was.
 
+A seed whose group failed, or that diverged, has a row of NaN in its place: rows of all agents are the same seeds, and
+may be compared in pairs. Means and standard errors are over the seeds that came to the end; the table says how many.
+
 >>> import tempfile
 >>> from credent.bandits.agent import Uniform
 >>> from credent.bandits.linear import LinearThompson
@@ -16,6 +19,8 @@ finished group is a file of its own in `directory`, so that a comparison that wa
 True
 """
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from credent.bandits.agent import Agent
+from credent.bandits.agent import Agent, checked_seeds
 from credent.bandits.environment import Environment
-from credent.bandits.play import play
+from credent.bandits.play import played_out
 from credent.cells import Cell, finish
 from credent.errors import InputError
 from credent.report import Column, Estimate, Figure, Table
@@ -49,10 +54,11 @@ class Run(Cell):
         object.__setattr__(self, "kinds", (type(self.environment).__name__, type(self.agent).__name__))
 
     def run(self) -> dict[str, Any]:
-        """Cumulative regret of each seed after some of the steps."""
-        regret = play(self.environment, self.agent, self.steps, self.seeds).cumsum(1)
-        after = _after(self.steps)
-        return {"after": after.tolist(), "regret": regret[:, after - 1].tolist()}
+        """Cumulative regret of each seed after some of the steps, and of seeds that diverged the reason."""
+        played = played_out(self.environment, self.agent, self.steps, self.seeds)
+        regret, after = played.regret.cumsum(1), _after(self.steps)
+        diverged = {str(seed): reason for seed, reason in played.diverged.items()}
+        return {"after": after.tolist(), "regret": regret[:, after - 1].tolist(), "diverged": diverged}
 
 
 @dataclass(frozen=True)
@@ -60,33 +66,46 @@ class Comparison:
     """Cumulative regret (seeds, points) by environment and agent, `after` so many decisions (points,)."""
 
     after: NDArray[np.int64]
+    seeds: tuple[int, ...]
+    """Whose rows there are, in this order."""
     regret: dict[tuple[str, str], NDArray[np.float64]]
-    failures: dict[tuple[str, str], str]
-    """Pairs of which some group of seeds failed, and why."""
+    failures: dict[tuple[str, str], dict[int, str]]
+    """Why seeds did not come to the end, by pair and seed."""
+
+    def finished(self, environment: str, agent: str) -> NDArray[np.float64]:
+        """The rows of the seeds that came to the end."""
+        each = self.regret[environment, agent]
+        return each[np.isfinite(each[:, -1])]
 
     def mean(self, environment: str, agent: str) -> NDArray[np.float64]:
-        """Mean over seeds, (points,)."""
-        found: NDArray[np.float64] = self.regret[environment, agent].mean(0)
+        """Mean over the seeds that came to the end, (points,); NaN if none did."""
+        each = self.finished(environment, agent)
+        if not len(each):
+            return np.full(each.shape[1], np.nan)
+        found: NDArray[np.float64] = each.mean(0)
         return found
 
     def error(self, environment: str, agent: str) -> NDArray[np.float64]:
         """Standard error of the mean, (points,); NaN for a single seed."""
-        each = self.regret[environment, agent]
+        each = self.finished(environment, agent)
         if len(each) < 2:
             return np.full(each.shape[1], np.nan)
         found: NDArray[np.float64] = each.std(0, ddof=1) / np.sqrt(len(each))
         return found
 
     def table(self) -> Table:
-        """The regret at the end, agents by environments."""
+        """The regret at the end and over how many seeds, agents by environments."""
         environments, agents = (list(dict.fromkeys(key[i] for key in self.regret)) for i in (0, 1))
-        rows = tuple((agent, *(self._last(environment, agent) for environment in environments)) for agent in agents)
-        columns = (Column("agent"), *(Column(each, better="lower") for each in environments))
+        rows = tuple(
+            (agent, *(cell for place in environments for cell in self._last(place, agent))) for agent in agents
+        )
+        each = [(Column(place, better="lower"), Column(f"{place}, seeds")) for place in environments]
+        columns = (Column("agent"), *(column for pair in each for column in pair))
         return Table(f"Cumulative regret after {self.after[-1]:,} decisions", columns, rows)
 
     def figure(self, environment: str) -> Figure:
         """Cumulative regret over decisions, a curve for each agent with its standard error."""
-        agents = [agent for each, agent in self.regret if each == environment]
+        agents = [agent for each, agent in self.regret if each == environment and len(self.finished(each, agent))]
         return curves(
             f"Regret: {environment}",
             {agent: (self.after, self.mean(environment, agent)) for agent in agents},
@@ -97,10 +116,11 @@ class Comparison:
             errors={agent: self.error(environment, agent) for agent in agents},
         )
 
-    def _last(self, environment: str, agent: str) -> Estimate | None:
-        if (environment, agent) not in self.regret:
-            return None
-        return Estimate(float(self.mean(environment, agent)[-1]), float(self.error(environment, agent)[-1]))
+    def _last(self, environment: str, agent: str) -> tuple[Estimate | None, int]:
+        count = len(self.finished(environment, agent))
+        if not count:
+            return None, 0
+        return Estimate(float(self.mean(environment, agent)[-1]), float(self.error(environment, agent)[-1])), count
 
 
 def compare(
@@ -120,7 +140,10 @@ def compare(
     """
     if together < 1:
         raise InputError(f"compare(together={together}): at least one seed runs at a time.")
-    groups = [tuple(seeds[i : i + together]) for i in range(0, len(seeds), together)]
+    seeds = checked_seeds(seeds, "compare")
+    for name, each in (*environments.items(), *agents.items()):
+        _check_kind(name, each)
+    groups = [seeds[i : i + together] for i in range(0, len(seeds), together)]
     cells = {
         (place, name): [Run(environment, agent, steps, group) for group in groups]
         for place, environment in environments.items()
@@ -128,15 +151,37 @@ def compare(
     }
     done = finish([run for runs in cells.values() for run in runs], directory, jobs, progress)
     regret: dict[tuple[str, str], NDArray[np.float64]] = {}
-    failures: dict[tuple[str, str], str] = {}
+    failures: dict[tuple[str, str], dict[int, str]] = {}
+    after, results = _after(steps), done.results
     for key, runs in cells.items():
-        rows = [row for run in runs if run in done.records for row in done.results[run]["regret"]]
-        if rows:
-            regret[key] = np.asarray(rows, dtype=np.float64)
-        failed = [done.failures[run] for run in runs if run in done.failures]
-        if failed:
-            failures[key] = failed[0]
-    return Comparison(_after(steps), regret, failures)
+        missing = [[math.nan] * len(after)]
+        rows = [results[run]["regret"] if run in results else missing * len(run.seeds) for run in runs]
+        regret[key] = np.concatenate(rows, dtype=np.float64)
+        why: dict[int, str] = {}
+        for run in runs:
+            if run in results:
+                why |= {int(seed): reason for seed, reason in results[run]["diverged"].items()}
+            else:
+                why |= dict.fromkeys(run.seeds, done.failures[run])
+        if why:
+            failures[key] = why
+            warnings.warn(
+                f"{key[1]} on {key[0]}: {len(why)} of {len(seeds)} seeds did not come to the end; means are over the"
+                f" others. {'; '.join(dict.fromkeys(why.values()))}",
+                stacklevel=2,
+            )
+    return Comparison(after, seeds, regret, failures)
+
+
+def _check_kind(name: str, each: object) -> None:
+    """Files are known by fields: a class must say which it has, and that they stay."""
+    kind = type(each)
+    if "__dataclass_fields__" not in vars(kind) or not vars(kind)["__dataclass_params__"].frozen:
+        raise InputError(
+            f"compare: {name!r} is of {kind.__name__}, which is no frozen dataclass. Results are kept in files that are"
+            f" known by the fields of agents and environments: write @dataclass(frozen=True) above class"
+            f" {kind.__name__}, with its settings as fields. (`play` takes any class.)"
+        )
 
 
 def _after(steps: int) -> NDArray[np.int64]:

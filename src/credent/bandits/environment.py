@@ -5,7 +5,7 @@
 The agent sees the context and the reward of the arm it took; the expectations are for the judge alone. An environment
 is anything with `features`, `arms` and `trials`: four lines make one.
 
-Shapes: n trials; `contexts` (n, features), `expected` and `rewards` (n, arms) float32.
+Shapes: n trials; `contexts` (n, features), `expected` and `rewards` (n, arms), kept as float32 whatever came.
 
 >>> class Coins:
 ...     features, arms = 1, 2
@@ -35,6 +35,8 @@ class Trials:
     rewards: Tensor
 
     def __post_init__(self) -> None:
+        for name in ("contexts", "expected", "rewards"):
+            object.__setattr__(self, name, torch.as_tensor(getattr(self, name), dtype=torch.float32))
         n = len(self.contexts)
         if self.contexts.ndim != 2 or self.expected.ndim != 2 or self.expected.shape != self.rewards.shape:
             raise InputError(
@@ -43,6 +45,14 @@ class Trials:
             )
         if len(self.expected) != n:
             raise InputError(f"Trials: {n} contexts came with the expected rewards of {len(self.expected)}.")
+        for name in ("contexts", "expected", "rewards"):
+            rows = ~getattr(self, name).isfinite().all(1)
+            if bool(rows.any()):
+                row = int(rows.nonzero()[0])
+                raise InputError(
+                    f"Trials: row {row} of {name} is {getattr(self, name)[row].tolist()}, and {int(rows.sum())} of {n}"
+                    " rows are not finite numbers. Leave such trials out, or fill in what is missing."
+                )
 
     def regret(self, arms: Tensor) -> Tensor:
         """Exact regret of taking `arms` (n,), (n,)."""

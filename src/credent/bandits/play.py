@@ -4,6 +4,8 @@ A seed decides which trials come, how the network begins, which arms are taken b
 whichever seeds run beside it. The noise of samplers and variational draws is one stream for all seeds of a call, so
 runs with noise are the same in law, not number for number, when seeds are grouped otherwise.
 
+A seed that diverges has NaN for its regret from then on, and a warning says why; the others play on.
+
 Shapes: the regret of each decision, (seeds, steps) float64.
 
 >>> from credent.bandits.agent import Uniform
@@ -13,22 +15,40 @@ Shapes: the regret of each decision, (seeds, steps) float64.
 (torch.Size([2, 5000]), True)
 """
 
+import math
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from credent.bandits.agent import Agent, seed_for, streams
+from credent.bandits.agent import Agent, DivergedError, Player, checked_seeds, seed_for, streams
 from credent.bandits.environment import Environment
 from credent.errors import InputError
 
 
 def play(environment: Environment, agent: Agent, steps: int, seeds: Sequence[int]) -> Tensor:
     """Exact regret of each of `steps` decisions, for each seed."""
-    if steps < 1 or not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise InputError(
-            f"play(steps={steps}, seeds={tuple(seeds)}): at least one decision, and different seeds from 0 on."
-        )
+    played = played_out(environment, agent, steps, seeds)
+    for reason in dict.fromkeys(played.diverged.values()):
+        warnings.warn(f"NaN from then on: {reason}", stacklevel=2)
+    return played.regret
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """Regret (seeds, steps), and of seeds that diverged the reason."""
+
+    regret: Tensor
+    diverged: dict[int, str]
+
+
+def played_out(environment: Environment, agent: Agent, steps: int, seeds: Sequence[int]) -> Played:
+    """What `play` does, with what became of seeds that diverged; if all do, their error is raised."""
+    seeds = checked_seeds(seeds, "play")
+    if steps < 1:
+        raise InputError(f"play(steps={steps}): at least one decision.")
     features, arms = environment.features, environment.arms
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seeds, "play"))
@@ -41,15 +61,34 @@ def play(environment: Environment, agent: Agent, steps: int, seeds: Sequence[int
                 f" trials have contexts {tuple(trials[0].contexts.shape)} and rewards {tuple(trials[0].rewards.shape)}."
             )
         player = agent.start(features, arms, seeds)
+        every = _turn(player)
         taken = torch.empty(steps, len(seeds), dtype=torch.long)
-        for start in range(0, steps, player.every):
-            now = slice(start, start + player.every)
+        diverged: dict[int, str] = {}
+        for start in range(0, steps, every):
+            now = slice(start, start + every)
             chosen = player.choose(contexts[now])
             _check(chosen, contexts[now], arms, agent)
             taken[now] = chosen
-            player.learn(contexts[now], chosen, rewards[now].gather(2, chosen[..., None])[..., 0])
+            try:
+                player.learn(contexts[now], chosen, rewards[now].gather(2, chosen[..., None])[..., 0])
+            except DivergedError as error:
+                diverged |= dict.fromkeys(error.seeds, str(error))
+                if len(diverged) == len(seeds):
+                    raise
+                expected[now.stop :, [seeds.index(seed) for seed in error.seeds]] = math.nan
     regret = expected.amax(2) - expected.gather(2, taken[..., None])[..., 0]
-    return regret.T.double()
+    return Played(regret.T.double(), diverged)
+
+
+def _turn(player: Player) -> int:
+    """How many decisions it takes at once."""
+    every = getattr(player, "every", None)
+    if not isinstance(every, int) or every < 1:
+        raise InputError(
+            f"{type(player).__name__} has every={every!r}: what start() returns says how many contexts it decides on"
+            " before it learns what they paid, at least 1; write every = 20 in its class."
+        )
+    return every
 
 
 def _check(chosen: Tensor, contexts: Tensor, arms: int, agent: Agent) -> None:

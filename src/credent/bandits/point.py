@@ -10,11 +10,10 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import ExponentialLR
 
 from credent.bandits.deep import Deep, Learner, held
-from credent.bandits.network import ValueNetwork
 from credent.objectives import Objective
 from credent.samplers import SGLD as Sampler
 
@@ -25,7 +24,7 @@ class SGD(Deep):
 
     lr: float = 6e-6
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """Gradient descent on the potential."""
         return Learner(self.log_joint(net), Sampler(net.parameters(), self.lr, num_data=1, temperature=0.0))
 
@@ -47,7 +46,7 @@ class EpsGreedy(Deep):
         """The share of decisions that are taken blindly."""
         return self.share
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """Gradient descent with a rate that shrinks each turn."""
         optimizer = Sampler(net.parameters(), self.lr, num_data=1, temperature=0.0)
         return Learner(self.log_joint(net), optimizer, ExponentialLR(optimizer, self.anneal))
@@ -70,7 +69,7 @@ class Dropout(Deep):
         """The share of hidden units that are left out at random."""
         return self.rate
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """Gradient descent on the potential, with dropout."""
         return Learner(self.log_joint(net), Sampler(net.parameters(), self.lr, num_data=1, temperature=0.0))
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from credent import objectives
 from credent.bandits.deep import Deep, Learner, fresh
-from credent.bandits.network import ValueNetwork
 from credent.errors import InputError
 from credent.likelihoods import Gaussian
 from credent.objectives import Objective
@@ -30,7 +29,7 @@ class VI(Deep):
     scale_lr: float = 1e-2
     temperature: float = 0.03
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """The evidence lower bound."""
         return _learner(objectives.VI(net, *_target(self, self.temperature), num_data=1), self.lr, self.scale_lr)
 
@@ -47,7 +46,7 @@ class VL(Deep):
     scale_lr: float = 1e-2
     temperature: float = 0.03
 
-    def learner(self, net: ValueNetwork) -> Learner:
+    def learner(self, net: nn.Module) -> Learner:
         """The second-order expansion of the evidence lower bound."""
         return _learner(objectives.VL(net, *_target(self, self.temperature), num_data=1), self.lr, self.scale_lr)
 

@@ -1,16 +1,13 @@
 """Finishing cells: each is run once, as many side by side as there are cores, and none that is finished is run again.
 
-Workers are joblib's: processes of this machine, or whatever `joblib.parallel_config` names (Ray, Dask). A worker takes
-cells in order and writes each result itself. A cell that raises is recorded and the rest go on. When a worker dies,
-the only suspects are the cells that were running, the first `jobs` unfinished ones: each is tried once more, alone,
-and recorded as failed if it kills its worker again.
+A worker takes cells in order and writes each result itself. A cell that raises is recorded and the rest go on; so is
+one whose process dies, twice (`credent.cells.workers`).
 """
 
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import torch
 from credent.cells.cell import Cell
 from credent.cells.progress import Report
 from credent.cells.record import Origin, Record, path_of, read, write, write_failure
+from credent.cells.workers import answers
 from credent.errors import CredentError, InputError
 
 
@@ -63,48 +61,17 @@ def _outcomes(
     cells: Sequence[Cell], directory: Path, origin: Origin, at_once: int
 ) -> Iterator[tuple[Cell, str | None]]:
     """Each cell as it ends, with None or with why it failed."""
-    while cells:
-        left = dict.fromkeys(cells)
-        try:
-            for cell, error in _side_by_side(cells, directory, origin, at_once):
-                del left[cell]
-                yield cell, error
-            return
-        except BrokenProcessPool:
-            done = [cell for cell in left if path_of(cell, directory).exists()]
-            yield from ((cell, None) for cell in done)
-            cells = [cell for cell in left if cell not in done]
-            for cell in cells[:at_once]:
-                yield cell, _once_more(cell, directory, origin, at_once)
-            cells = cells[at_once:]
+    for cell, answer in answers(partial(_attempt, directory=directory, origin=origin), cells, at_once):
+        if isinstance(answer, CredentError):
+            yield cell, write_failure(cell, directory, answer, origin)
+        else:
+            yield cell, answer
 
 
-def _once_more(cell: Cell, directory: Path, origin: Origin, at_once: int) -> str | None:
-    """A cell that may have killed its worker, with workers of its own."""
-    try:
-        ((_, error),) = _side_by_side([cell], directory, origin, at_once)
-    except BrokenProcessPool as broken:
-        why = CredentError(f"the process it ran in died, twice; was there memory enough? {broken}")
-        return write_failure(cell, directory, why, origin)
-    return error
-
-
-def _side_by_side(
-    cells: Sequence[Cell], directory: Path, origin: Origin, at_once: int
-) -> Iterator[tuple[Cell, str | None]]:
-    calls = (joblib.delayed(_attempt)(number, cell, directory, origin) for number, cell in enumerate(cells))
-    outputs = joblib.Parallel(n_jobs=at_once, batch_size=1, return_as="generator_unordered")(calls)
-    try:
-        for number, error in outputs:
-            yield cells[number], error
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of tasks that were left, when we stop on purpose
-            outputs.close()
-
-
-def _attempt(number: int, cell: Cell, directory: Path, origin: Origin) -> tuple[int, str | None]:
-    """Run one cell, wherever we are, and write what came of it; `number` says whose answer this is."""
+def _attempt(cell: Cell, directory: Path, origin: Origin) -> str | None:
+    """Run one cell, wherever we are, and write what came of it."""
+    if path_of(cell, directory).exists():
+        return None  # finished in a pool that broke before it could say so
     threads = torch.get_num_threads()
     torch.set_num_threads(threads if cell.exclusive else 1)
     started = time.perf_counter()
@@ -114,7 +81,7 @@ def _attempt(number: int, cell: Cell, directory: Path, origin: Origin) -> tuple[
             result = cell.run()
         write(cell, directory, result, time.perf_counter() - started, origin)
     except Exception as error:
-        return number, write_failure(cell, directory, error, origin)
+        return write_failure(cell, directory, error, origin)
     finally:
         torch.set_num_threads(threads)
-    return number, None
+    return None

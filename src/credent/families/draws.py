@@ -137,18 +137,29 @@ class DrawFiles(Sequence[Params]):
             ) from error
 
     def append(self, params: Params) -> None:
-        """Add one draw; it is there whole or not at all."""
+        """Add one draw after the last; it is there whole or not at all."""
+        numbers = self.numbers()
+        self.write(numbers[-1] + 1 if numbers else 0, params)  # not the count: a broken draw may be deleted
+
+    def write(self, number: int, params: Params) -> None:
+        """The draw with this number, in the place of the one that had it."""
         tensors: dict[str, Tensor] = {k: w.detach().cpu().contiguous().clone() for k, w in params.items()}
-        seen = self._files() if self._seen is None else self._seen
-        number = int(seen[-1].stem) + 1 if seen else 0  # not the count: a broken draw may be deleted
         path = self.directory / f"{number:08d}.safetensors"
         write_atomically(path, lambda temporary: save_file(tensors, temporary))
-        seen.append(path)
+        if self._seen and self._seen[-1] < path:
+            self._seen.append(path)
+        else:
+            self._seen = None
 
-    def truncate(self, count: int) -> None:
-        """Keep the first `count` draws: those that a checkpoint knows of."""
-        for path in self._files()[count:]:
-            path.unlink()
+    def numbers(self) -> list[int]:
+        """The numbers of the draws, as they were last seen; one that was deleted leaves a gap."""
+        return [int(path.stem) for path in (self._files() if self._seen is None else self._seen)]
+
+    def truncate(self, number: int) -> None:
+        """Keep the draws before the one with this number."""
+        for path in self._files():
+            if int(path.stem) >= number:
+                path.unlink()
         self._seen = None
 
 

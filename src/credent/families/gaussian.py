@@ -30,7 +30,7 @@ from credent.noise import Noise
 if TYPE_CHECKING:
     from credent.priors.prior import Prior
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class GaussianPosterior(LocationScale):
         """log q(w) in nats."""
         e, log_sigma = self._residuals(params, detached)
         squares = torch.stack([each.square().sum() for each in e.values()]).sum()
-        return -0.5 * squares - log_sigma - self.layout.num_params * _HALF_LOG_2PI
+        return -0.5 * squares - log_sigma - self.layout.num_params * HALF_LOG_2PI
 
     def entropy(self) -> Tensor:
         """H[q] in nats."""
-        return self.scales.log_sigma().sum() + self.layout.num_params * (0.5 + _HALF_LOG_2PI)
+        return self.scales.log_sigma().sum() + self.layout.num_params * (0.5 + HALF_LOG_2PI)
 
     def kl(self, prior: "Prior") -> Tensor | None:
         """KL(q || p) in nats for a Gaussian prior, else by the prior's expectation under a Gaussian."""

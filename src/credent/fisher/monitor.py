@@ -9,7 +9,7 @@ is the network and not the noise. Training stays what it was, bit for bit.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from credent.errors import InputError
 from credent.families.dirac import DiracPosterior
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from credent.objectives import Objective
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TraceMonitor:
     """Tr F of the network that an objective trains, every so many optimiser steps.
 
     x: the inputs, some hundreds of training data; the estimate's error falls with the square root of their number.
-    samples, labels, batch_size, statistics, seed: as in `fisher.trace`.
+    samples, labels, batch_size, seed: as in `fisher.trace`.
+    statistics: batches of training data on which BatchNorm is re-estimated, for draws and mean alike. Without them the
+        mean has the running statistics, and draws have their own on the objective's last training batches where
+        BatchNorm follows random weights, as in the objective's `predict`.
+    name: of the number at the means; with "_draws", of the average over draws.
     """
 
     x: Any
@@ -34,6 +38,7 @@ class TraceMonitor:
     batch_size: int = 128
     statistics: Iterable[Any] | None = None
     seed: int = 0
+    name: str = "fisher_trace"
 
     def __post_init__(self) -> None:
         if min(self.every, self.samples, self.labels, self.batch_size) < 1:
@@ -44,12 +49,16 @@ class TraceMonitor:
 
     def __call__(self, objective: "Objective") -> dict[str, float]:
         """The trace now."""
-        found = {"fisher_trace": self._trace(objective, "mean")}
+        found = {self.name: self._trace(objective, "mean", self.statistics)}
         if not isinstance(objective.posterior, DiracPosterior):
-            found["fisher_trace_draws"] = self._trace(objective, "sampled")
+            recent = objective.statistics or None
+            statistics = recent if self.statistics is None else self.statistics
+            found[f"{self.name}_draws"] = self._trace(objective, "sampled", statistics)
         return found
 
-    def _trace(self, objective: "Objective", how: Any) -> float:
+    def _trace(
+        self, objective: "Objective", how: Literal["sampled", "mean"], statistics: Iterable[Any] | None
+    ) -> float:
         return trace(
             objective.net,
             objective.likelihood,
@@ -59,6 +68,6 @@ class TraceMonitor:
             how=how,
             labels=self.labels,
             batch_size=self.batch_size,
-            statistics=self.statistics,
+            statistics=statistics,
             seed=self.seed,
         ).value

@@ -26,7 +26,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from credent.errors import InputError
 from credent.fisher.layers import KINDS, squared_norms
-from credent.network import Network, Params, owners
+from credent.network import Network, Params, each_tensor, owners, take
 
 Score = Callable[[Tensor], Tensor]
 """From outputs (n, ...) to d log p / d outputs of the same shape; called once for each set of labels."""
@@ -173,7 +173,7 @@ def _by_examples(network: Network, leaves: Params, names: list[str], x: Any, cot
     given = {k: w.detach() for k, w in leaves.items()}
 
     def weighed(some: Params, one: Any, weight: Tensor) -> Tensor:
-        return (network({**given, **some}, _map(one, lambda t: t.unsqueeze(0))) * weight.unsqueeze(0)).sum()
+        return (network({**given, **some}, each_tensor(one, lambda t: t.unsqueeze(0))) * weight.unsqueeze(0)).sum()
 
     each = torch.func.grad(weighed)
     some = {k: given[k] for k in names}
@@ -199,19 +199,6 @@ def _one(network: Network, given: Params, names: list[str], x: Any, cotangent: T
     grads = torch.autograd.grad(outputs, list(some.values()), cotangent[i : i + 1], allow_unused=True)
     zero = cotangent.new_zeros(1)
     return {k: zero if g is None else g.square().sum().reshape(1) for k, g in zip(names, grads, strict=True)}
-
-
-def take(x: Any, rows: Tensor, device: torch.device | None = None) -> Any:
-    """These rows of a tensor, or of each tensor in a tuple or dict of them, on this device."""
-    return _map(x, lambda t: t[rows.to(t.device)].to(device or t.device))
-
-
-def _map(x: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(x, Mapping):
-        return {k: function(v) for k, v in x.items()}
-    if isinstance(x, tuple | list):
-        return tuple(function(v) for v in x)
-    return function(x)
 
 
 def _add(found: Params, more: Params) -> None:

@@ -24,8 +24,8 @@ in training mode the gradient of one example is not its own. Of a posterior, the
 True
 """
 
+import math
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,12 +34,13 @@ from torch import Tensor, nn
 
 from credent.errors import InputError
 from credent.families.posterior import Posterior
-from credent.fisher.norms import Norms, Score, take
+from credent.fisher.norms import Norms, Score
 from credent.likelihoods import Likelihood
-from credent.network import Network, Params
+from credent.network import Network, Params, take
+from credent.predict import check_statistics, normalised, warn_of_running_statistics
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """An estimate of Tr F, with the numbers that it is the mean of."""
 
@@ -55,9 +56,9 @@ class Trace:
 
     @property
     def standard_error(self) -> float:
-        """Of the value as an estimate for all inputs like these, from the spread between them."""
+        """Of the value as an estimate for all inputs like these, from the spread between them; NaN of one input."""
         by_input = self.each.double().mean(0)
-        return float(by_input.std() / len(by_input) ** 0.5)
+        return float(by_input.std() / len(by_input) ** 0.5) if len(by_input) > 1 else math.nan
 
     def __float__(self) -> float:
         return self.value
@@ -80,22 +81,24 @@ def trace(
 
     x: a tensor, or a tuple or dict of tensors as the network takes them; `batch_size` of them at a time.
     labels: drawn for every input; each further set costs one more backward pass.
-    statistics: batches of inputs on which BatchNorm's statistics are re-estimated for each draw of the weights.
+    statistics: batches of training data, as in `predict`, on which BatchNorm's statistics are re-estimated for each set
+        of weights; they otherwise stay the network's, and a warning says where they fit none.
     seed: of the draws and the labels; the same seed gives the same numbers, and other streams are left alone.
     """
     if labels < 1 or batch_size < 1 or (samples is not None and samples < 1):
         raise InputError(f"trace(samples={samples}, labels={labels}, batch_size={batch_size}): all count from 1.")
     if how not in ("sampled", "mean"):
         raise InputError(f"trace(how={how!r}): write 'sampled' for the average over draws, or 'mean'.")
+    check_statistics(statistics)
     norms, score = Norms(net), _drawn(likelihood, seed, _device(net))
+    if statistics is None:
+        line = "statistics=, a list of batches of training data"
+        warn_of_running_statistics(norms.network, _weights(posterior, how, samples, seed), line, stacklevel=3)
     each: list[Tensor] = []
     parts: dict[str, float] = {}
     for params in _weights(posterior, how, samples, seed):
         found: list[Params] = []
-        with (
-            norms.network.evaluating(),
-            nullcontext() if statistics is None else norms.network.statistics_of(params, statistics),
-        ):
+        with norms.network.evaluating(), normalised(norms.network, params, statistics, x):
             for chunk in _chunks(x, batch_size, _device(net)):
                 found.append(norms(params, chunk, score, labels))
         by_name = {k: torch.cat([squares[k] for squares in found]) for k in found[0]}

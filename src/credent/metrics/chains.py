@@ -29,7 +29,7 @@ from torch import Tensor
 
 from credent.errors import InputError
 
-_LEAST = 8  # draws of a chain: each half needs a lag or two
+LEAST = 8  # draws of a chain: each half needs a lag or two
 
 Array = NDArray[np.float64]
 
@@ -51,11 +51,11 @@ def ess(draws: Tensor | ArrayLike, rank: bool = True) -> Tensor:
 
 def _halves(draws: Tensor | ArrayLike) -> Array:
     """(2 chains, draws // 2, ...) in float64; of an odd number of draws the middle one is left out."""
-    array = np.asarray(draws.detach().cpu() if isinstance(draws, Tensor) else draws, dtype=np.float64)
-    if array.ndim < 2 or array.shape[1] < _LEAST or array.shape[0] < 1:
+    array = np.asarray(draws.detach().cpu().double() if isinstance(draws, Tensor) else draws, dtype=np.float64)
+    if array.ndim < 2 or array.shape[1] < LEAST or array.shape[0] < 1:
         raise InputError(
             f"draws has shape {array.shape}; several chains of a quantity are (chains, draws, ...), with at least"
-            f" {_LEAST} draws each: write `draws[None]` for a single chain, and keep more draws of short ones."
+            f" {LEAST} draws each: write `draws[None]` for a single chain, and keep more draws of short ones."
         )
     if not np.isfinite(array).all():
         raise InputError("draws holds NaN or infinity: the chain has diverged; lower the step size and run it again.")
@@ -98,7 +98,8 @@ def _ess(halves: Array) -> Array:
     next_even = np.take_along_axis(rho, 2 * ended[None], axis=0)[0]  # half a pair more, if it is positive
     tau = -1 + 2 * (falling * alive).sum(0) + np.maximum(next_even, 0)
     draws = count * size
-    return np.asarray(draws / np.maximum(tau, 1 / math.log10(draws)))  # antithetic draws count more, within reason
+    found = draws / np.maximum(tau, 1 / math.log10(draws))  # antithetic draws count more, within reason
+    return np.where(np.isnan(within), np.nan, found)
 
 
 def _autocovariances(halves: Array) -> Array:

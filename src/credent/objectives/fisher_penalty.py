@@ -3,8 +3,9 @@
     loss = MAP's loss + weight |gbar|^2,      gbar = (1/B) sum_i d/dw log p(y_i | x_i, w),   y_i ~ p(y | x_i, w)
 
 The labels of the penalty are drawn from the model, for every batch anew, and held while its gradient is taken. Given
-the inputs, the drawn labels' gradients are independent with mean zero, so the expectation of |gbar|^2 is Tr F / B: a
-weight means another strength at another batch size. Jastrzebski et al. 2021, who take the penalty in every tenth step
+the inputs, the drawn labels' gradients are independent with mean zero, so the expectation of |gbar|^2 is Tr F / B: the
+same weight is weaker at a larger batch. B is what one forward sees: `fit(accumulate=k)` on k small batches has k times
+the penalty of the joined batch. Jastrzebski et al. 2021, who take the penalty in every tenth step
 [papers.md]. `fisher.trace` measures what it holds down.
 
 The penalty's gradient goes through the network a second time. Networks that are linear in pieces (ReLU) are fine: their
@@ -59,7 +60,7 @@ class FisherPenalty(Objective):
                 " negative, and every counts batches from 1."
             )
         self.weight, self.every = weight, every
-        self.q: DiracPosterior = Dirac().bind(self.layout)
+        self.q: DiracPosterior = self.penalty.sampled(Dirac().bind(self.layout))
         self.noise = Noise()
 
     @property

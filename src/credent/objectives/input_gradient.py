@@ -28,7 +28,7 @@ from credent.errors import InputError
 from credent.families.dirac import Dirac, DiracPosterior
 from credent.layout import Random
 from credent.likelihoods import Gaussian, Likelihood  # noqa: F401  (Gaussian: the doctest's)
-from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.objective import Beta, Objective
 from credent.penalty import Description
 
 
@@ -53,7 +53,7 @@ class InputGradient(Objective):
         if not weight >= 0:
             raise InputError(f"InputGradient(weight={weight}): the weight of the squared norm is not negative.")
         self.weight = weight
-        self.q: DiracPosterior = Dirac().bind(self.layout)
+        self.q: DiracPosterior = self.penalty.sampled(Dirac().bind(self.layout))
 
     @property
     def posterior(self) -> DiracPosterior:
@@ -70,10 +70,10 @@ class InputGradient(Objective):
                     "InputGradient differentiates by the inputs, and none of them is of floating point: tokens and"
                     " other whole numbers have no gradient. Write x.float(), or take another penalty."
                 )
-            total = -self.likelihood.log_prob(outputs, y).sum()
-            grads = torch.autograd.grad(total, inputs, create_graph=True, allow_unused=True)
+            each = -self.likelihood.log_prob(outputs, y)
+            grads = torch.autograd.grad(each.sum(), inputs, create_graph=True, allow_unused=True)
             squares = [g.square().sum() for g in grads if g is not None]
-            nll = mean_nll(self.likelihood, outputs, y)
+            nll = each.mean()
             if squares:
                 nll = nll + self.weight / len(y) * torch.stack(squares).sum()
         return nll, self.penalty(self.q), outputs

@@ -98,6 +98,12 @@ class Objective(nn.Module, ABC):
         """How weights become predictions, unless `predict` is told otherwise."""
         return "sampled"
 
+    @property
+    def statistics(self) -> list[Any] | None:
+        """The last training batches, on which BatchNorm is re-estimated for each draw; None where no draw needs it."""
+        needed = self._normalises and not isinstance(self.posterior, DiracPosterior)
+        return list(self._recent) if needed else None
+
     @abstractmethod
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean expected negative log-likelihood of the batch, r(q), and the outputs (B, ...)."""
@@ -128,10 +134,10 @@ class Objective(nn.Module, ABC):
         Where BatchNorm follows random weights, its statistics are re-estimated for each draw on the last training
         batches, unless `statistics=` gives others.
         """
-        drawn = options.get("how", self.how) == "sampled" and not isinstance(self.posterior, DiracPosterior)
-        if self._normalises and drawn and "statistics" not in options:
-            if self._recent:
-                options["statistics"] = list(self._recent)
+        statistics = self.statistics if options.get("how", self.how) == "sampled" else None
+        if statistics is not None and "statistics" not in options:
+            if statistics:
+                options["statistics"] = statistics
             else:
                 warnings.warn(
                     "BatchNorm follows random weights, and no training batch has been seen since this objective was"

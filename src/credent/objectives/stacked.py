@@ -66,7 +66,7 @@ class Stacked(Objective):
                 f"Stacked({self.described}): chains draw from a density, and this is a penalty without one; give a"
                 " prior, such as priors.Gaussian()."
             )
-        self.q: DiracPosterior = Dirac().bind(self.layout)
+        self.q: DiracPosterior = self.penalty.sampled(Dirac().bind(self.layout))
 
     @property
     def posterior(self) -> DiracPosterior:

@@ -29,6 +29,7 @@ from credent.errors import InputError
 from credent.families.gaussian import GaussianPosterior
 from credent.families.posterior import DiagonalGaussian
 from credent.layout import Layout, Random
+from credent.network import take
 from credent.noise import Noise
 from credent.objectives import curvature as curvatures
 from credent.objectives.curvature import Score, gradients
@@ -172,7 +173,7 @@ class VL(Objective):
                 self.q.scales.log_sigma(),
                 self.q.scales.values(),
                 self.likelihood,
-                _take(x, rows),
+                take(x, rows),
                 self._score(y[rows]),
                 prior,
             )
@@ -181,7 +182,7 @@ class VL(Objective):
         with torch.enable_grad():
             if outputs is None:
                 with self.network.frozen_statistics(), fast_second_derivatives():
-                    outputs = self.network.mean(_take(x, rows))
+                    outputs = self.network.mean(take(x, rows))
             return curvatures.exact(self.layout, self.q.scales.sigma(), outputs, self._score(y[rows]))
 
     def _score(self, y: Tensor) -> Score:
@@ -276,15 +277,6 @@ def _spreads(penalty: Penalty, layout: Layout) -> Mapping[str, float]:
             " another with one."
         )
     return spread
-
-
-def _take(x: Any, rows: Tensor | slice) -> Any:
-    """These rows of a tensor, or of each tensor in a tuple or mapping of them."""
-    if isinstance(x, Mapping):
-        return {k: _take(v, rows) for k, v in x.items()}
-    if isinstance(x, tuple | list):
-        return tuple(_take(v, rows) for v in x)
-    return x[rows] if isinstance(x, Tensor) else x
 
 
 def _listed(names: list[str]) -> str:

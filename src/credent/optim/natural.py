@@ -36,10 +36,12 @@ A radial q moves as the Gaussian with its variances v = sigma^2 / D does: its ow
 import math
 from collections.abc import Callable
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, distributed
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from credent.errors import InputError
 from credent.families.location_scale import LocationScale
@@ -50,13 +52,16 @@ from credent.priors.inverse_reference import InverseReferencePrior
 Curvature = Literal["gauss_newton", "reparameterised"]
 
 _SPENT = 1 - 1e-9  # of a budget that was added up from many shares
+_HOOKS: WeakKeyDictionary[Objective, RemovableHandle] = WeakKeyDictionary()  # one of them at a time sees a forward
 
 
 class Natural(Optimizer):
     """Natural gradient steps on the q of an objective with `priors.InverseReference("annealed")`.
 
     budget: passes over the likelihood in all: its power in the posterior.
-    steps: how many steps share the budget; each has `lr = budget / steps`. A scheduler may move lr; the budget holds.
+    steps: how many optimiser steps share the budget; each has `lr = budget / steps`. An epoch has len(loader) of them,
+        or ceil(len(loader) / k) under `fit(accumulate=k)`. A scheduler may move lr; the budget holds, and `fit` warns
+        where the shares did not add up to it, as under a rate that only falls.
     curvature: how the curvature of the loss is estimated.
     """
 
@@ -91,13 +96,15 @@ class Natural(Optimizer):
         if curvature not in ("gauss_newton", "reparameterised"):
             raise InputError(f"Natural(curvature={curvature!r}): write 'gauss_newton' or 'reparameterised'.")
         self.bnn, self.q, self.prior = bnn, q, prior
-        self.budget, self.curvature = float(budget), curvature
+        self.budget, self.steps, self.curvature = float(budget), steps, curvature
         parameters = [*bnn.layout.params().values(), q.scales.rho]
         super().__init__([{"name": "q", "params": parameters}], {"lr": budget / steps, "spent": 0.0})
         self._squares: Tensor | None = None
         self._rows = 0
+        if bnn in _HOOKS:
+            _HOOKS.pop(bnn).remove()
         if curvature == "gauss_newton":
-            bnn.register_forward_hook(self._estimate, with_kwargs=True)
+            _HOOKS[bnn] = bnn.register_forward_hook(self._estimate, with_kwargs=True)
         prior.moved(q)
 
     @torch.no_grad()
@@ -110,7 +117,7 @@ class Natural(Optimizer):
         rho, group = self.q.scales.rho, self.param_groups[0]
         if rho.grad is None:
             return loss
-        if group["spent"] >= _SPENT * self.budget:
+        if self.done:
             raise InputError(
                 f"Natural(budget={self.budget:g}): all of it is spent, and q is what was asked for. To train in more"
                 " steps, build it with steps= as many as there will be: epochs * len(loader)."
@@ -131,6 +138,11 @@ class Natural(Optimizer):
         group["spent"] += share
         self.prior.moved(self.q)
         return loss
+
+    @property
+    def done(self) -> bool:
+        """Whether all of the budget is spent."""
+        return bool(self.param_groups[0]["spent"] >= _SPENT * self.budget)
 
     def _variance(self) -> Tensor:
         """v of every weight, (P,)."""
@@ -161,7 +173,8 @@ class Natural(Optimizer):
         if self._squares is None:
             raise InputError(
                 "Natural(curvature='gauss_newton') estimates curvature in the objective's training forward, and there"
-                " was none since the last step: call loss = bnn(x, y) in training mode before optimizer.step()."
+                " was none since the last step: call loss = bnn(x, y) in training mode before optimizer.step(). If a"
+                " second Natural was built on the objective, step with that one."
             )
         squares, rows = self._squares, torch.tensor(float(self._rows), device=self._squares.device)
         if distributed.is_available() and distributed.is_initialized():

@@ -89,6 +89,7 @@ class LearntHorseshoe(Prior):
         start = scales(layout, density.scale, density.width)
         self.log_scale = nn.Parameter(first.new_tensor([math.log(start[k]) for k in layout.names]))
 
+    @property
     def scale(self) -> dict[str, float]:
         """s of each parameter tensor, as learnt so far."""
         return dict(zip(self.layout.names, self.log_scale.detach().exp().tolist(), strict=True))
@@ -103,7 +104,7 @@ class LearntHorseshoe(Prior):
 
     def sample(self, n: int, seed: int) -> Params:
         """n draws at the scales learnt so far, stacked in front."""
-        fixed = Horseshoe(self.scale()).bind(self.layout)
+        fixed = Horseshoe(self.scale).bind(self.layout)
         return fixed.sample(n, seed)
 
     def cross_entropy(self, mean: Params, stddev: Params) -> None:

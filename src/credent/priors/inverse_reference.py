@@ -15,9 +15,11 @@ q's noise and e_t = (w - mu_t) / sigma_t, their KL is estimated from one draw by
 
     sum log(sigma_t / sigma) + (|e_t|^2 - |e|^2) / 2 + (D - 1) (log |e_t| - log |e|)                  for each tensor,
 
-which is a cone in mu, not a bowl. [Nazarovs et al. 2021 for the moments; Roeder et al. 2017 for the path derivative]
+which is a cone in mu, not a bowl. Where the means are further from mu_t than sigma, (D - 1) log |e_t| no longer depends
+on sigma, and at sigma = sigma_t the slope in log sigma tends to -(1 - 1/D): the entropy's alone, as hybrid has it.
+[Nazarovs et al. 2021 for the moments; Roeder et al. 2017 for the path derivative]
 
-Shapes: scalars in nats; the memory of `inner` are two vectors (P,) of the layout.
+Shapes: scalars in nats; what is remembered are vectors (P,) of the layout.
 
 >>> from credent import families
 >>> layout = Layout(torch.nn.Linear(4, 1, bias=False))
@@ -44,8 +46,6 @@ from credent.penalty import Penalty
 
 Mode = Literal["one_step", "inner", "annealed", "hybrid"]
 
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-
 
 @dataclass(frozen=True)
 class InverseReference:
@@ -58,8 +58,10 @@ class InverseReference:
     beta=0 does: maximum likelihood, and scales that shrink to zero.
     "inner": q_t is refreshed after `every` optimiser steps; once an epoch is `every=len(loader)`. Between refreshes
     the KL pulls back by its natural gradient, (sigma / sigma_t)^2 (mu - mu_t) and (e^(2d) - 1) / 2, which stays stable
-    as the scales shrink. It slows training down, and converges where "one_step" does. A radial q, whose Fisher
-    information is infinite, has its gradient multiplied by its variances and by 1/2 instead, and is held back far more.
+    as the scales shrink. With a Gaussian q it slows training down, and converges where "one_step" does. A radial q,
+    whose Fisher information is infinite, has its gradient multiplied by its variances and by 1/2 instead. Close to q_t
+    it is held back far more; once the means have moved by more than sigma since the refresh they are hardly pulled, and
+    log sigma has the slope -1/2 (1 - 1/D), half of hybrid's: q widens, and does not go where "one_step" does.
     "annealed": each step is `optim.Natural`'s, which solves it. Converges to the Bayes posterior under the first q and
     the likelihood to the power of the budget. Any other optimiser is an error.
     """
@@ -108,12 +110,11 @@ class InverseReferencePrior(Penalty):
         self.layout = layout
         self.noise = Noise()
         if self.mode in ("inner", "annealed"):
-            self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+            self.register_buffer("seen", layout.first().new_zeros(2, layout.num_params))
             self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         if self.mode == "inner":
-            first = layout.flatten({k: p.detach() for k, p in layout.params().items()})
-            self.register_buffer("mean", torch.zeros_like(first))
-            self.register_buffer("log_scale", torch.zeros_like(first))
+            self.register_buffer("mean", torch.zeros_like(self.seen[0]))
+            self.register_buffer("log_scale", torch.zeros_like(self.seen[1]))
 
     def forward(self, q: Variational) -> Tensor:
         """KL(q || q_t) in nats, or what stands for it."""
@@ -124,13 +125,15 @@ class InverseReferencePrior(Penalty):
             )
         if self.training:
             self._look(q)
+        if self.mode in ("one_step", "annealed"):
+            return q.scales.rho.new_zeros(())  # q_t is q: the KL is least, and its gradient zero
         means, rho = self.layout.params(), self.layout.views(q.scales.log_sigma())
         m, r = self._last(means, rho)
         if self.mode == "inner":
             variance = {k: s.square() for k, s in q.stddev().items()}
             means = {k: _slowed(mu, variance[k]) for k, mu in means.items()}
             rho = {k: _slowed(each, 0.5) for k, each in rho.items()}
-        if isinstance(q, RadialPosterior) and self.mode != "hybrid":
+        if isinstance(q, RadialPosterior) and self.mode == "inner":
             e = self.layout.unflatten(q.standard(self.noise, q.scales.values()))
             each = [_radial(means[k], rho[k], m[k], r[k], e[k]) for k in means]
         else:
@@ -140,15 +143,15 @@ class InverseReferencePrior(Penalty):
 
     def moved(self, q: LocationScale) -> None:
         """`optim.Natural` has moved q: the next training forward finds it as it was left."""
-        self.seen.copy_(_fingerprint(q))
+        self.seen.copy_(_numbers(q))
         self.steps += 1
 
     def _look(self, q: LocationScale) -> None:
         """Count an optimiser step where q has changed since the last training forward, and refresh when it is time."""
         if self.mode not in ("inner", "annealed"):
             return
-        now = _fingerprint(q)
-        if bool(now == self.seen) and bool(self.steps):
+        now = _numbers(q)
+        if torch.equal(now, self.seen) and bool(self.steps):
             return
         if self.mode == "annealed":
             raise InputError(
@@ -157,8 +160,8 @@ class InverseReferencePrior(Penalty):
                 " and scales are in place. Other optimisers want mode='hybrid', 'inner' or 'one_step'."
             )
         if int(self.steps) % self.every == 0:
-            self.mean.copy_(self.layout.flatten(q.mean()))
-            self.log_scale.copy_(q.scales.log_sigma().detach())
+            self.mean.copy_(now[0])
+            self.log_scale.copy_(now[1])
         self.seen.copy_(now)
         self.steps += 1
 
@@ -194,8 +197,6 @@ def _slowed(parameter: Tensor, share: Tensor | float) -> Tensor:
 
 
 @torch.no_grad()
-def _fingerprint(q: LocationScale) -> Tensor:
-    """The sum of all bits of q's parameters as integers: the same on every device, another one after every change."""
-    parameters = [*q.mean().values(), q.scales.log_sigma()]
-    bits: Tensor = torch.stack([p.view(_BITS[p.element_size()]).sum() for p in parameters]).sum()
-    return bits
+def _numbers(q: LocationScale) -> Tensor:
+    """All that an optimiser moves, means and log sigma, (2, P)."""
+    return torch.stack([q.layout.flatten(q.mean()), q.scales.log_sigma()])

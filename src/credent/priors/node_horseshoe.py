@@ -3,8 +3,9 @@
     w | tau, upsilon ~ N(0, tau_k^2 upsilon_l^2)     for the weights and the bias into neuron k of layer l
     tau_k half-Cauchy(0, node_scale),      upsilon_l half-Cauchy(0, b_l),  b_l from `scale`
 
-The last layer has upsilon alone: each of its neurons is an output. The factors have a log-normal posterior of their
-own, t = tau^2,  log t ~ N(m, v^2), and likewise upsilon^2, in this centred form beside any q(w). With
+The network's last weight, random or not, has upsilon alone: each of its neurons is an output. The order in which layers
+are registered in the module decides which is last, so define the head after the body. The factors have a log-normal
+posterior of their own, t = tau^2,  log t ~ N(m, v^2), and likewise upsilon^2, centred, beside any q(w). With
 half-Cauchy(0, b) written as t | a ~ InvGamma(1/2, 1/a), a ~ InvGamma(1/2, 1/b^2), and the best q(a), which is
 InvGamma(1, E(1/t) + 1/b^2),
 
@@ -58,7 +59,7 @@ class NodeHorseshoe:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A weight, the bias beside it, and where its neurons' factors are; None in the last layer."""
+    """A weight, the bias beside it, and where its neurons' factors are; None in the network's last layer."""
 
     weight: str
     bias: str | None
@@ -170,12 +171,12 @@ def factor_kl(location: Tensor, log_spread: Tensor, log_b: Tensor) -> Tensor:
 
 
 def _layers(layout: Layout) -> list[_Layer]:
-    """The random weights with their neurons; the last has no factors of its own for them."""
+    """The random weights with their neurons; the network's last has no factors of its own for them."""
     found: list[_Layer] = []
-    start, lie = 0, neurons(layout)
-    for name, each in lie.items():
+    start, outputs = 0, layout.last_weight()
+    for name, each in neurons(layout).items():
         units = each.shape.numel() // each.size("rows")
-        last = len(found) == len(lie) - 1
+        last = name == outputs
         found.append(_Layer(name, _bias_of(layout, name, units), each, None if last else slice(start, start + units)))
         start += 0 if last else units
     return found

@@ -66,6 +66,8 @@ class SelfStabilizing:
 class SelfStabilizingPrior(Penalty):
     """What keeps a network's layers stable; no density of the weights alone, as it follows q."""
 
+    changes_q = True
+
     def __init__(self, description: SelfStabilizing, layout: Layout) -> None:
         super().__init__()
         self.description, self.layout = description, layout

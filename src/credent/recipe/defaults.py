@@ -1,7 +1,8 @@
-"""What a recipe leaves at None, by data set and method; chosen on validation data (docs/training.md, docs/sampling.md).
+"""What a recipe leaves at None, by data set and method (docs/training.md and docs/sampling.md have the numbers).
 
-Of a sampler `lr` is the papers' eps. A gradient step is eps N / 2 times MAP's, so a good eps falls as 1/N: it is known
-here for data of known size, and for curves and tables, where the noise sets it too, it must be given.
+Of a sampler `lr` is the papers' eps. A gradient step is eps N / 2 times MAP's, so a good eps falls as 1/N: that of
+digits was tried on validation data, that of image sets is the same by this rule and untried. For curves and tables,
+where the noise sets it too, it must be given.
 
 >>> of("digits", "sgld")["beta"], of("digits", "vi")["beta"]
 (1.0, 0.01)

@@ -15,10 +15,11 @@ equal streams, so give them the same `seed`.
 """
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -86,16 +87,17 @@ class Langevin(Optimizer, ABC):
         seed: int | None,
     ) -> None:
         name = type(self).__name__
-        if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data < 1:
+        whole = isinstance(num_data, SupportsIndex) and not isinstance(num_data, bool)  # numpy's integers too
+        if not whole or num_data < 1:
             raise InputError(
-                f"{name}(num_data={num_data!r}): the number of training examples, the same as the objective's. The"
-                " loss is per datum and the posterior is not, so the noise is right for one N only."
+                f"{name}(num_data={num_data!r}): the number of training examples, an integer, the same as the"
+                " objective's. The loss is per datum and the posterior is not, so the noise is right for one N only."
             )
         if burn_in is not None and burn_in < 1:
             raise InputError(
                 f"{name}(burn_in={burn_in}): the preconditioner learns in at least one step; None never freezes it."
             )
-        self.preconditioner, self.num_data, self.burn_in = preconditioner, num_data, burn_in
+        self.preconditioner, self.num_data, self.burn_in = preconditioner, operator.index(num_data), burn_in
         self.noise, self.steps = Noise(seed), 0
         self._normals: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
         super().__init__(params, {"lr": lr, "temperature": temperature, "momentum": momentum})

@@ -67,6 +67,12 @@ class RMSprop(Preconditioner):
 
     def _prepare(self, known: dict[str, Tensor]) -> None:
         """G and its root, in the memory that they had."""
+        if "square" not in known:
+            raise InputError(
+                "a parameter had its first gradient after the burn-in, so that RMSprop knows nothing of its scale:"
+                " write a longer burn_in=, one that ends after all parameters have been trained on, or sample it"
+                " with SGLD."
+            )
         for name in ("_gain", "_root"):
             if name not in known:
                 known[name] = torch.empty_like(known["square"])

@@ -19,6 +19,7 @@ Any other scheduler of torch's works too.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch  # noqa: F401  (the doctest's)
 from torch.optim import Optimizer
@@ -31,11 +32,30 @@ def polynomial(optimizer: Optimizer, *, delay: float, power: float = 0.55) -> La
     """Steps that fall as (1 + t / delay)^-power: hardly until `delay`, as t^-power after it."""
     if not (delay > 0 and power >= 0):
         raise InputError(f"polynomial(delay={delay}, power={power}): needs delay > 0 steps and power >= 0.")
-    return LambdaLR(optimizer, lambda t: (1 + t / delay) ** -power)
+    return LambdaLR(optimizer, _Polynomial(delay, power))
 
 
 def cyclical(optimizer: Optimizer, *, period: int) -> LambdaLR:
     """Half a cosine from eps_0 towards zero in `period` steps, then from eps_0 again."""
     if period < 1:
         raise InputError(f"cyclical(period={period}): a cycle has at least one step.")
-    return LambdaLR(optimizer, lambda t: (1 + math.cos(math.pi * (t % period) / period)) / 2)
+    return LambdaLR(optimizer, _Cyclical(period))
+
+
+@dataclass(frozen=True)
+class _Polynomial:
+    """Not a function, because a scheduler's state holds the fields of an object."""
+
+    delay: float
+    power: float
+
+    def __call__(self, t: int) -> float:
+        return float((1 + t / self.delay) ** -self.power)
+
+
+@dataclass(frozen=True)
+class _Cyclical:
+    period: int
+
+    def __call__(self, t: int) -> float:
+        return (1 + math.cos(math.pi * (t % self.period) / self.period)) / 2

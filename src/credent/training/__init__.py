@@ -1,7 +1,7 @@
 """The one loop, its checkpoints and what it keeps."""
 
-from credent.training.chains import Chains, Mixing
 from credent.training.fit import fit
+from credent.training.mixing import Chains, Mixing
 from credent.training.processes import chains
 from credent.training.result import Result
 from credent.training.saving import load, save

@@ -77,6 +77,14 @@ def joined(loader: Iterable[Any]) -> tuple[Any, Tensor]:
     return _cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
 
+def steps(loader: Any, epochs: int, accumulate: int) -> int | None:
+    """Optimiser steps of so many epochs, or None where the loader does not know its length."""
+    try:
+        return epochs * -(-len(loader) // accumulate)
+    except TypeError:  # a generator, or a DataLoader over an IterableDataset
+        return None
+
+
 def _cat(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], Mapping):
         return {k: torch.cat([part[k] for part in parts]) for k in parts[0]}

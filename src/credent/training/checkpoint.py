@@ -49,6 +49,18 @@ def load(directory: Path) -> dict[str, Any] | None:
     return None
 
 
+def size(directory: Path) -> int:
+    """Bytes of the newest checkpoint, about those of the next; 0 where there is none."""
+    return next((path.stat().st_size for path in reversed(_files(directory))), 0)
+
+
+def size_of(state: Any) -> int:
+    """Bytes of the tensors in a state that has not been written yet."""
+    if isinstance(state, dict | list | tuple):
+        return sum(size_of(each) for each in (state.values() if isinstance(state, dict) else state))
+    return state.nbytes if isinstance(state, torch.Tensor) else 0
+
+
 def _plain(value: Any) -> Any:
     """The same without numpy's scalars, which `weights_only` would refuse to read back."""
     if isinstance(value, dict):

@@ -44,7 +44,7 @@ class Convergence:
     name: str
     size: int
     log_ratio: float
-    """Mean of log sigma less log of the prior's standard deviation."""
+    """Mean of log sigma less log of the prior's standard deviation; NaN where the prior has none."""
     pull: float
     """Mean over the tensor of sigma^2 / sigma_opt^2 - 1: zero when converged."""
     error: float
@@ -67,7 +67,10 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
     if not isinstance(q, LocationScale):
         raise InputError(f"convergence asks about scales, and the posterior of {type(objective).__name__} has none.")
     if not isinstance(objective.penalty, Prior):
-        raise InputError(f"{objective.described} is no prior, so nothing holds the scales up: they only shrink.")
+        raise InputError(
+            f"convergence asks where a prior with a density holds the scales up, and {objective.described} is none: see"
+            " how they move with fit(..., monitors=[cr.training.ScaleRatio(objective)])."
+        )
     device, layout, rho = objective.layout.first().device, q.layout, q.scales.rho
     total, squares = torch.zeros_like(rho), torch.zeros_like(rho)
     means: list[Tensor] = []
@@ -97,15 +100,13 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
     moving = (mean.abs() - 3 * error > _MOVING).to(mean.dtype)
     by_tensor = torch.stack(means)
     errors = by_tensor.std(0) / n**0.5 if n > 1 else torch.full_like(by_tensor[0], torch.inf)
-    spread = objective.penalty.stddev()
-    if spread is not None and math.inf in spread.values():
-        spread = None
+    spread = {k: s if math.isfinite(s) else math.nan for k, s in (objective.penalty.stddev() or {}).items()}
     shares, scales = layout.unflatten(moving), layout.unflatten(rho.detach())
     return tuple(
         Convergence(
             name,
             layout.shapes[name].numel(),
-            float(scales[name].mean() - (torch.tensor(spread[name]).log() if spread else 0.0)),
+            float(scales[name].mean()) - math.log(spread.get(name, math.nan)),
             float(by_tensor[:, i].mean()),
             float(errors[i]),
             float(shares[name].mean()),

@@ -14,9 +14,12 @@ from torch import Generator, Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from credent.likelihoods import Likelihood
 from credent.objectives import Objective
+from credent.optim.natural import Natural
 from credent.samplers import Langevin, Preconditioner
 from credent.training.generators import samplers
+from credent.training.natural import naturals
 from credent.training.thin import Thin
 
 Fingerprint = dict[str, Any]
@@ -30,14 +33,14 @@ def fingerprint(
     accumulate: int,
     generators: Sequence[Generator],
     thin: Thin | None,
-    total: int | None,
 ) -> Fingerprint:
-    """Plain numbers and words, each under a name that a person knows."""
+    """Plain numbers and words, each under a name that a person knows; of a run that has not begun."""
     tensors = {k: v for k, v in objective.state_dict().items() if isinstance(v, Tensor)}
     return {
         "objective": type(objective).__name__,
         "posterior": type(objective.posterior).__name__,
         "likelihood": type(objective.likelihood).__name__,
+        **{f"{k} of the likelihood": v for k, v in _settings(objective.likelihood).items()},
         "prior": objective.described,
         "beta": None if callable(objective.beta) else float(objective.beta),
         "num_data": objective.num_data,
@@ -46,17 +49,32 @@ def fingerprint(
         "optimizer": type(optimizer).__name__,
         "number of parameters in each group": [len(group["params"]) for group in optimizer.param_groups],
         "scheduler": None if scheduler is None else type(scheduler).__name__,
-        **(_sampler(optimizer) if isinstance(optimizer, Langevin) else {}),
+        **(_sampler(optimizer, scheduler) if isinstance(optimizer, Langevin) else {}),
+        **{f"{name} of Natural": value for each in naturals(optimizer) for name, value in _natural(each).items()},
         "batch size": _batch_size(loader),
         "number of batches in a step": accumulate,
         "number of generators in the loader": len(generators),
-        "plan of draws": None if thin is None else [thin.after, thin.every, total],
+        "plan of draws": None if thin is None else type(thin).__name__,  # which steps, `Kept` compares
     }
 
 
-def _sampler(sampler: Langevin) -> Fingerprint:
-    """What decides the law of a chain; its step size is in its state, and may follow a schedule."""
+def _natural(optimizer: Natural) -> Fingerprint:
+    return {"budget": optimizer.budget, "steps": optimizer.steps, "curvature": optimizer.curvature}
+
+
+def _settings(likelihood: Likelihood) -> Fingerprint:
+    """What a likelihood was built with; what it learns is among the tensors."""
+    own = {k: v for k, v in vars(likelihood).items() if not k.startswith("_") and k != "training"}
+    return {k: v for k, v in own.items() if v is None or isinstance(v, int | float | str)}
+
+
+def _sampler(sampler: Langevin, scheduler: LRScheduler | None) -> Fingerprint:
+    """What decides the law of a chain: an optimiser may go on with another rate, a chain would be another one."""
+    schedule = {} if scheduler is None else _plain(scheduler.state_dict())
+    moves = {"last_epoch"} | {k for k in schedule if k.startswith("_")}
     return {
+        "lr": [float(group.get("initial_lr", group["lr"])) for group in sampler.param_groups],  # before any schedule
+        **{f"{k} of the scheduler": v for k, v in schedule.items() if k not in moves},
         "temperature": [float(group["temperature"]) for group in sampler.param_groups],
         "momentum": [float(group["momentum"]) for group in sampler.param_groups],
         "burn_in": sampler.burn_in,
@@ -73,6 +91,15 @@ def _preconditioner(preconditioner: Preconditioner, name: str) -> Fingerprint:
         elif value is None or isinstance(value, int | float | str | tuple):
             found[f"{key} of the {name}"] = list(value) if isinstance(value, tuple) else value
     return found
+
+
+def _plain(value: Any) -> Any:
+    """What a checkpoint gives back as it was: numbers, words, and lists and dicts of them; None for all else."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, bool | int | float | str) else None
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -40,6 +40,7 @@ from credent.training.distributed import own_device
 from credent.training.history import Row
 from credent.training.interrupt import Interrupt
 from credent.training.monitor import Monitor
+from credent.training.natural import check_natural, naturals, warn_of_budget
 from credent.training.progress import Report
 from credent.training.result import Result
 from credent.training.run import Run
@@ -108,6 +109,7 @@ def fit(
     _warn_of_idle_parameters(objective, optimizer)
     if isinstance(optimizer, Langevin):
         check_sampler(objective, optimizer, clip)
+    check_natural(optimizer, clip)
     if scheduler is not None and scheduler.optimizer is not optimizer:
         raise InputError("this scheduler moves the rates of another optimiser: build it on the one that fit gets.")
     probe = None if val is None else batches.joined(val)
@@ -151,7 +153,9 @@ def fit(
                 elif scheduler is not None and schedule == "epoch":
                     scheduler.step()
                 run.close_epoch()
-    return run.end()
+    result = run.end()
+    warn_of_budget(optimizer)
+    return result
 
 
 def _validate(objective: Objective, probe: tuple[Any, Tensor], samples: int) -> Row:
@@ -174,9 +178,19 @@ def _warn_of_idle_parameters(objective: Objective, optimizer: Optimizer) -> None
     moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
     idle = [name for name, p in objective.named_parameters() if p.requires_grad and id(p) not in moved]
     if idle:
+        advice = "build it with objective.param_groups(lr=...), which has the scales and a learnt noise too."
+        if isinstance(optimizer, Langevin):
+            advice = (
+                f"{type(optimizer).__name__} draws random parameters alone, and the rest stays at its value. Fix a"
+                " noise that you know, as in likelihoods.Gaussian(scale=0.1), and train other parameters beforehand."
+            )
+        if naturals(optimizer):
+            advice = (
+                "optim.Natural moves q alone. Give the rest an optimiser of its own, as in optim.Together(natural,"
+                " torch.optim.Adam(objective.likelihood.parameters())), or fix it, as in likelihoods.Gaussian(0.1)."
+            )
         warnings.warn(
-            f"the optimiser does not move {', '.join(idle[:3])}{', ...' if len(idle) > 3 else ''}: build it with"
-            " objective.param_groups(lr=...), which has the scales and a learnt noise too.",
+            f"the optimiser does not move {', '.join(idle[:3])}{', ...' if len(idle) > 3 else ''}: {advice}",
             stacklevel=3,
         )
 

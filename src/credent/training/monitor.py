@@ -6,7 +6,7 @@ still there, and writes its numbers to a row of the history. One that remembers 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from credent.errors import CheckpointError, InputError
@@ -48,6 +48,7 @@ class Monitors:
             if each.every < 1:
                 raise InputError(f"{type(each).__name__}(every={each.every}): optimiser steps count from 1.")
         self._monitors, self._seconds, self._start = monitors, 0.0, time.perf_counter()
+        self._reports: dict[str, Monitor] = {}
 
     def look(self, objective: Objective, step: int) -> Row:
         """The numbers of those whose turn it is after this step."""
@@ -55,9 +56,24 @@ class Monitors:
         if not due:
             return {}
         begun = time.perf_counter()
-        found = {name: number for each in due for name, number in each(objective).items()}
+        found = {name: number for each in due for name, number in self._numbers(each, objective)}
         self._seconds += time.perf_counter() - begun
         return found
+
+    def _numbers(self, monitor: Monitor, objective: Objective) -> Iterator[tuple[str, float]]:
+        for name, number in monitor(objective).items():
+            other = self._reports.setdefault(name, monitor)
+            if other is not monitor:
+                both = " and ".join(
+                    f"monitors[{i}], {type(each).__name__}"
+                    for i, each in enumerate(self._monitors)
+                    if each is other or each is monitor
+                )
+                raise InputError(
+                    f"{both}, both report {name!r}, and one number would take the other's place: give them names of"
+                    " their own, such as TraceMonitor(x, name='test_trace')."
+                )
+            yield name, number
 
     def cost(self) -> Row:
         """The share of the run's time that monitors have taken, where there are any."""

@@ -9,14 +9,15 @@
     posterior = cr.chains(start, count=4, run_dir="runs/x")
 
 Workers are joblib's, so `start` may be defined anywhere, in a notebook too. Every chain computes on one thread, and its
-draws do not depend on how many run beside it. A chain that raises does not stop the others. When a process dies, the
-chains that were running are tried once more, each alone, from their checkpoints where there is a `run_dir`.
+draws do not depend on how many run beside it. A chain that raises or is told to stop does not stop the others. When a
+process dies, the chains that were running are tried once more, each alone (`credent.cells.workers`), from their
+checkpoints where there is a `run_dir`.
 """
 
+import os
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ import joblib
 import numpy as np
 import torch
 
+from credent.cells.workers import answers
 from credent.errors import CredentError, InputError
 from credent.families import Draws
 from credent.training import generators
-from credent.training.chains import Chains
+from credent.training.mixing import Chains
 from credent.training.result import Result
 
 Start = Callable[..., Result]
@@ -55,10 +57,12 @@ def chains(
     if count < 1 or (jobs is not None and jobs < 1):
         raise InputError(f"chains(count={count}, jobs={jobs}): at least one chain, and at least one at a time.")
     directory = None if run_dir is None else Path(run_dir)
-    outcomes: dict[int, Outcome] = {}
     at_once = min(jobs or joblib.cpu_count(), count)
-    for number, outcome in _outcomes(_Task(start, seed, directory, resume), range(count), at_once):
-        outcomes[number] = outcome
+    task = _Task(start, seed, [None if directory is None else directory / f"chain-{i}" for i in range(count)], resume)
+    outcomes: dict[int, Outcome] = {
+        number: str(answer) if isinstance(answer, CredentError) else answer
+        for number, answer in answers(task, range(count), at_once)
+    }
     failed = {number: why for number, why in sorted(outcomes.items()) if isinstance(why, str)}
     drawn = [draws for _, draws in sorted(outcomes.items()) if not isinstance(draws, str)]
     again = "" if directory is None else " Call again with resume=True to go on with them."
@@ -75,10 +79,12 @@ def chains(
 class _Task:
     """What a worker needs to run any of the chains."""
 
-    def __init__(self, start: Start, seed: int, directory: Path | None, resume: bool) -> None:
-        self.start, self.seed, self.directory, self.resume = start, seed, directory, resume
+    def __init__(self, start: Start, seed: int, places: list[Path | None], resume: bool) -> None:
+        self.start, self.seed, self.places, self.resume = start, seed, places, resume
+        self.used = [where is not None and any(where.glob("*")) for where in places]  # before this call
+        self.caller = os.getpid()
 
-    def __call__(self, number: int, again: bool) -> tuple[int, Outcome]:
+    def __call__(self, number: int) -> Outcome:
         """Run one chain, wherever we are; the streams and threads of this process are left as they were."""
         threads, state = torch.get_num_threads(), generators.capture([])
         torch.set_num_threads(1)
@@ -86,12 +92,17 @@ class _Task:
         torch.manual_seed(own)  # a fresh process would begin as every other one does
         np.random.seed(own)  # noqa: NPY002  (what users' transforms draw from)
         random.seed(own)
-        where = None if self.directory is None else self.directory / f"chain-{number}"
-        resume = where is not None and (self.resume or again)
+        where = self.places[number]
+        ours = where is not None and where.exists() and not self.used[number]  # of a process that died
+        resume = where is not None and (self.resume or ours)
         try:
-            return number, _draws(self.start(own, run_dir=where, resume=resume, progress=False))
+            return _draws(self.start(own, run_dir=where, resume=resume, progress=False))
         except Exception as error:
-            return number, f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}"
+        except KeyboardInterrupt:
+            if os.getpid() == self.caller:
+                raise
+            return "it was asked to stop."  # a signal to one worker is not one to all of us
         finally:
             torch.set_num_threads(threads)
             generators.restore(state, [])
@@ -106,38 +117,3 @@ def _draws(result: Any) -> tuple[Draws, ...]:
             f"start() returned {type(posterior).__name__} and no draws: return fit(..., keep=cr.Thin(...), **where)."
         )
     return (posterior,)
-
-
-def _outcomes(task: _Task, numbers: Sequence[int], at_once: int) -> Iterator[tuple[int, Outcome]]:
-    """Each chain as it ends."""
-    while numbers:
-        left = list(numbers)
-        try:
-            for number, outcome in _side_by_side(task, numbers, at_once, again=False):
-                left.remove(number)
-                yield number, outcome
-            return
-        except BrokenProcessPool:  # the ones that were running are the first of those that are left
-            for number in left[:at_once]:
-                yield number, _once_more(task, number, at_once)
-            numbers = left[at_once:]
-
-
-def _once_more(task: _Task, number: int, at_once: int) -> Outcome:
-    """A chain whose process died, with workers of its own."""
-    try:
-        ((_, outcome),) = _side_by_side(task, [number], at_once, again=True)
-    except BrokenProcessPool as broken:
-        return f"the process it ran in died, twice; was there memory enough? {broken}"
-    return outcome
-
-
-def _side_by_side(task: _Task, numbers: Sequence[int], at_once: int, again: bool) -> Iterator[tuple[int, Outcome]]:
-    calls = (joblib.delayed(task)(number, again) for number in numbers)
-    outputs = joblib.Parallel(n_jobs=at_once, batch_size=1, return_as="generator_unordered")(calls)
-    try:
-        yield from outputs
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of tasks that were left, when we stop on purpose
-            outputs.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -20,15 +20,16 @@ from credent.errors import CheckpointError, InputError
 from credent.families import Draws, Posterior
 from credent.objectives import Objective
 from credent.training import batches, checkpoint, generators
-from credent.training.chains import posterior_of
 from credent.training.distributed import Group
 from credent.training.fingerprint import changed, fingerprint
-from credent.training.finite import raise_bad_gradient, raise_if_broken, raise_non_finite
+from credent.training.finite import Watch
 from credent.training.history import History, Row
+from credent.training.mixing import posterior_of
 from credent.training.monitor import Monitor, Monitors
 from credent.training.result import Result
 from credent.training.sampling import noises
 from credent.training.saving import save
+from credent.training.tally import Tally
 from credent.training.thin import Kept, Thin
 
 
@@ -57,13 +58,16 @@ class Run:
         self.device = objective.layout.first().device
         self.group = Group(self.device)
         self.first = self.group.rank == 0
-        self.total = steps if epochs is None else _steps(loader, epochs, accumulate)
+        self.total = steps if epochs is None else batches.steps(loader, epochs, accumulate)
         self.history = History(self.run_dir / "history.jsonl" if self.run_dir is not None and self.first else None)
         self.generators = generators.of_loader(loader)
         self.kept = None if thin is None else Kept(thin, self.total, objective.layout, self.run_dir)
+        self.watch = Watch(objective, optimizer, self.run_dir, () if self.kept is None else self.kept.draws)
         self.epoch = self.batch = self.step = 0
         self.exhausted = False
-        self._tally: dict[str, float] = {}
+        self._tally = Tally()
+        what = (objective, optimizer, scheduler, loader, accumulate, self.generators, thin)
+        self._fingerprint = fingerprint(*what)  # as it is begun: rates and counters move
         self._epoch_start: dict[str, Any] | None = None
         self._position: dict[str, Any] | None = None
 
@@ -82,33 +86,26 @@ class Run:
         if state is not None:
             self._resume(state)
             return
-        files = ("history.jsonl", "checkpoint", "draws", "posterior.safetensors")
-        taken = [name for name in files if (self.run_dir / name).exists()]
+        files = ("history.jsonl", "checkpoint/step-*[1-9]*.pt", "draws", "posterior.safetensors")
+        taken = [name.split("/")[0] for name in files if any(self.run_dir.glob(name))]  # step 0 holds no work
         if taken and not resume:
             raise InputError(
                 f"{self.run_dir} already holds a run ({', '.join(taken)}): resume=True goes on with it; a new run wants"
                 " another run_dir."
             )
+        if taken:
+            raise CheckpointError(
+                f"{self.run_dir} holds a run ({', '.join(taken)}) without its checkpoints, so that it cannot go on: a"
+                " new run wants another run_dir."
+            )
         if self.kept is not None:
-            self.kept.check_disk(0)
+            self.kept.check_disk(0, checkpoint.size_of(self._state()))
         self.group.agree_on_randomness(noises(self.objective, self.optimizer), self.generators)
         self.group.wait()  # until all have looked, or one would see what another has begun to write
-        if self.first:
-            self.run_dir.mkdir(parents=True, exist_ok=True)
-            if taken:  # from before the first checkpoint: begun again
-                self._forget_after(0, 0)
-
-    def _forget_after(self, rows: int, draws: int) -> None:
-        self.history.resume(rows)
-        if self.kept is not None:
-            self.kept.truncate(draws)
-
-    def _fingerprint(self) -> dict[str, Any]:
-        what = (self.objective, self.optimizer, self.scheduler, self.loader, self.accumulate)
-        return fingerprint(*what, self.generators, None if self.kept is None else self.kept.thin, self.total)
+        self.save()  # however early it is stopped, it goes on from its own beginning
 
     def _resume(self, state: dict[str, Any]) -> None:
-        different = changed(state["fingerprint"], self._fingerprint())
+        different = changed(state["fingerprint"], self._fingerprint)
         if different is not None:
             what, was, now = different
             raise CheckpointError(
@@ -116,46 +113,52 @@ class Run:
                 " run was begun, or choose another run_dir."
             )
         if self.kept is not None:
-            self.kept.check_disk(state["draws"])
+            assert self.run_dir is not None
+            self.kept.check_plan(state["plan"], state["step"])
+            self.kept.check_disk(state["step"], checkpoint.size(self.run_dir / "checkpoint"))
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
-        self._tally = dict(state["tally"])
+        self._tally = Tally(state["tally"])
         self.monitors.recall(state["monitors"])
         generators.restore(state["position"], self.generators)
         self._epoch_start = state["epoch_start"]
         self._position = None if self._epoch_start is None else state["position"]
         if self.first:
-            self._forget_after(state["rows"], state["draws"])
+            self.history.resume(state["rows"])
 
     def save(self) -> None:
         """Write a checkpoint, unless a parameter has become infinite or NaN."""
         if self.run_dir is None or not self.first:
             return
-        raise_if_broken(self.objective, self.optimizer, self.step, self.run_dir)
-        state = {
-            "fingerprint": self._fingerprint(),
+        self.watch.parameters(self.step)
+        checkpoint.save(self.run_dir / "checkpoint", self.step, self._state())
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "fingerprint": self._fingerprint,
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "epoch": self.epoch,
             "batch": self.batch,
             "step": self.step,
-            "tally": self._tally,
+            "tally": self._tally.sums,
             "monitors": self.monitors.memory(),
             "epoch_start": self._epoch_start,
             "position": generators.capture(self.generators),
             "rows": len(self.history.rows),
-            "draws": 0 if self.kept is None else len(self.kept.draws),
+            "plan": None if self.kept is None else self.kept.plan,
         }
-        checkpoint.save(self.run_dir / "checkpoint", self.step, state)
 
     def end(self) -> Result:
         """The posterior, in the run directory too."""
-        raise_if_broken(self.objective, self.optimizer, self.step, self.run_dir)
+        self.watch.parameters(self.step)
         if self.run_dir is not None and self.first:
+            if self.kept is not None:
+                self.kept.end()
             self.save()
             drawn = None if self.kept is None else Draws(self.kept.draws)
             save(self.objective, self.run_dir / "posterior.safetensors", drawn)
@@ -211,13 +214,13 @@ class Run:
             with self.group.own_stream(), torch.autocast(self.device.type, autocast, enabled=autocast is not None):
                 loss = wrapped(x, y)
             if not bool(loss.isfinite()):
-                raise_non_finite(self.objective, self.optimizer, (x, y), self.step + 1, self.run_dir)
+                self.watch.bad_loss((x, y), self.step + 1)
             (loss * (share * weight)).backward()
-            self._count(y, share)
+            self._tally.add(self.objective, y, share)
         parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if not bool(norm.isfinite()):
-            raise_bad_gradient(self.objective, self.optimizer, parts, self.step + 1, self.run_dir)
+            self.watch.bad_gradient(parts, self.step + 1)
         if clip is not None:
             nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         self.optimizer.step()
@@ -225,40 +228,22 @@ class Run:
         if self.first and (seen := self.monitors.look(self.objective, self.step)):
             self.history.append({"step": self.step, "epoch": self.epoch + 1, **seen})
         self.optimizer.zero_grad()
-        return self._means() | self.monitors.cost()
-
-    def _count(self, y: Tensor, share: float) -> None:
-        terms = self.objective.last
-        assert terms is not None
-        name, value = self.objective.likelihood.predictive([terms.outputs]).score(y)
-        numbers = {"loss": terms.loss.item(), "nll": terms.nll.item(), "kl": terms.penalty.item(), "beta": terms.beta}
-        for key, number in {**numbers, name: value, "count": 1.0}.items():
-            self._tally[key] = self._tally.get(key, 0.0) + share * number
-
-    def _means(self) -> Row:
-        return {k: v / self._tally["count"] for k, v in self._tally.items() if k != "count"}
+        return self._tally.means() | self.monitors.cost()
 
     def log(self, scores: Row) -> Row:
         """A row of means since the last one, with the validation's scores."""
-        if not self._tally and not scores:
+        means = self._tally.means()
+        if not means and not scores:
             return self.history.rows[-1] if self.history.rows else {}
-        means = self._means() if self._tally else {}
         rates = {f"lr_{g.get('name', i)}": float(g["lr"]) for i, g in enumerate(self.optimizer.param_groups)}
         self.history.append({"step": self.step, "epoch": self.epoch + 1, **means, **scores, **rates})
-        self._tally = {}
+        self._tally = Tally()
         return {**means, **scores}
 
     def keep(self) -> None:
         """Keep the weights as a draw where the plan says so."""
         if self.kept is None or not self.kept.due(self.step):
             return
-        raise_if_broken(self.objective, self.optimizer, self.step, self.run_dir)
+        self.watch.parameters(self.step)
         if self.first or self.run_dir is None:  # in memory every process keeps its own
-            self.kept.add()
-
-
-def _steps(loader: Any, epochs: int, accumulate: int) -> int | None:
-    try:
-        return epochs * -(-len(loader) // accumulate)
-    except TypeError:  # a generator, or a DataLoader over an IterableDataset
-        return None
+            self.kept.add(self.step)

@@ -1,8 +1,10 @@
 """A posterior as one safetensors file: everything that prediction needs, and nothing that executes.
 
 The file holds the objective's tensors by their names in its `state_dict` (the network's parameters and buffers, the
-scales, a learnt noise). The draws of a chain lie beside it in `draws/`, a file each, and are read one at a time when
-they are asked for; the file says how many belong to it. Its bytes depend on nothing but these numbers.
+scales, a learnt noise, what a prior has learnt), without what a prior remembers while training. A prior that changes
+what weights are drawn from is named in the file, and must be the same where it is loaded. The draws of a chain lie
+beside it in `draws/`, a file each, and are read one at a time when they are asked for; the file says how many belong to
+it. Its bytes depend on nothing but these numbers.
 
     save(objective, "posterior.safetensors");   posterior = load(objective, "posterior.safetensors")
 """
@@ -21,7 +23,7 @@ from credent.families import Draws, Posterior
 from credent.families.draws import DrawFiles
 from credent.files import write_atomically
 from credent.objectives import Objective
-from credent.training.chains import posterior_of
+from credent.training.mixing import posterior_of
 
 _DRAWS = "draws"  # the directory beside the file
 
@@ -34,6 +36,8 @@ def save(objective: Objective, path: str | os.PathLike[str], draws: Draws | None
         "objective": type(objective).__name__,
         "family": type(objective.posterior).__name__,
     }
+    if objective.penalty.changes_q:
+        about["prior"] = objective.described
     if draws is not None:
         about["draws"] = len(draws)
         _write_draws(draws, Path(path).parent / _DRAWS)
@@ -60,6 +64,13 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
         raise CheckpointError(
             f"{path} is of {' with '.join(kinds[0])} and does not fit this {' with '.join(kinds[1])}"
             f" (they differ in {', '.join(different) or 'their kind'}): build the objective as the saved one was."
+        )
+    prior = objective.described if objective.penalty.changes_q else None
+    if about.get("prior") != prior:
+        there, here = about.get("prior") or "q itself", prior or "q itself"
+        raise CheckpointError(
+            f"{path} has weights drawn from what a prior makes of q ({there}), and this objective ({here}) would draw"
+            " them from another distribution: build it with the prior that the saved one had."
         )
     shapes = [k for k in own if own[k].shape != tensors[k].shape]
     if shapes:
@@ -99,6 +110,8 @@ def _find_draws(path: Path, count: int, objective: Objective) -> DrawFiles:
 
 
 def _tensors(objective: Objective) -> dict[str, Tensor]:
-    """The state without positions of random streams, each tensor of its own memory."""
+    """The state without positions of random streams and the penalty's memory, each tensor of its own memory."""
     state: dict[str, Any] = objective.state_dict()
-    return {k: v.detach().cpu().contiguous().clone() for k, v in state.items() if not k.endswith("_extra_state")}
+    memory = {f"penalty.{k}" for k, _ in objective.penalty.named_buffers()}
+    kept = {k: v for k, v in state.items() if not k.endswith("_extra_state") and k not in memory}
+    return {k: v.detach().cpu().contiguous().clone() for k, v in kept.items()}

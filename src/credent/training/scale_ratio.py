@@ -2,6 +2,8 @@
 
     scale_ratio = mean over the weights of sigma / sigma_0,            sigma_0 when the monitor was built
 
+sigma is what weights are drawn with: under a prior that changes q, the scale of what it makes of it.
+
 It stays above zero where something holds the scales up, and falls towards zero where nothing does: without a KL, or
 with one whose gradient is zero. The run's page draws it.
 
@@ -50,5 +52,5 @@ def _log_sigma(objective: Objective) -> Tensor:
         raise InputError(
             f"ScaleRatio watches the scales of q, and {type(objective).__name__} has none: train with cr.VI or cr.VL."
         )
-    rho: Tensor = q.scales.rho.detach()
+    rho = q.scales.log_sigma().detach()
     return rho if rho.dtype == torch.float64 else rho.float()

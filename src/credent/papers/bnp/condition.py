@@ -8,7 +8,7 @@ from credent.papers.bnp.settings import ARMS, TITLES, ResNet
 from credent.papers.bnp.training import NAMES, Method, Norm
 from credent.papers.experiment import Results, Scale
 from credent.papers.seeds import estimate
-from credent.papers.verdict import Verdict, lower
+from credent.papers.verdict import Verdict, lower, together
 from credent.report import Column, Figure, Section, Table, plots
 
 KINDS = {
@@ -71,16 +71,21 @@ class Figure4_3(ResNet):
 
     def _all(self, scale: Scale, norm: Norm, results: Results) -> Verdict:
         claim = f"{TITLES[norm]}: BNP's {KINDS['elementwise']} is below SGLD's in all {LAYERS} convolutions"
-        gaps = []
-        for layer in range(1, LAYERS + 1):
-            bnp, sgld = (self._last(scale, norm, m, "elementwise", layer, results) for m in ("bnp", "sgld"))
-            each = [bnp[seed] - sgld[seed] for seed in bnp.keys() & sgld.keys()]
-            gaps.append(float(np.mean(each)) if len(each) > 1 else math.nan)
-        if not all(map(math.isfinite, gaps)):
-            return Verdict(claim, "not testable at this scale", "One seed, or numbers that are infinite or missing.")
-        below = sum(gap < 0 for gap in gaps)
-        said = f"By means over seeds in {below} of {LAYERS}; log10 differs by {min(gaps):+.2f} to {max(gaps):+.2f}."
-        return Verdict(claim, "replicated" if below == LAYERS else "not replicated", said)
+        layers = range(1, LAYERS + 1)
+        bnp, sgld = (
+            [self._last(scale, norm, m, "elementwise", layer, results) for layer in layers] for m in ("bnp", "sgld")
+        )
+        each = [lower(f"Convolution {k}", a, b) for k, a, b in zip(layers, bnp, sgld, strict=True)]
+        outcome = together(claim, *each).outcome
+        if outcome == "not testable at this scale":
+            return Verdict(claim, outcome, "One seed, or numbers that are infinite or missing.")
+        below = sum(verdict.outcome == "replicated" for verdict in each)
+        gaps = [np.mean([a[s] - b[s] for s in a.keys() & b.keys()]) for a, b in zip(bnp, sgld, strict=True)]
+        said = (
+            f"By more than two standard errors of the paired difference in {below} of {LAYERS}; log10 differs by"
+            f" {np.nanmin(gaps):+.2f} to {np.nanmax(gaps):+.2f} on average, over {len(bnp[0])} seeds."
+        )
+        return Verdict(claim, outcome, said)
 
     def _series(
         self, scale: Scale, norm: Norm, method: Method, kind: str, layer: int, results: Results

@@ -99,8 +99,9 @@ class Figure4_1(Experiment):
         lines, errors = {}, {}
         for agent in AGENTS:
             result = results[self._cell(scale, place, agent)]
-            if result:
-                each = np.array(result["regret"], dtype=float)
+            each = np.array(result["regret"] if result else [[np.nan]], dtype=float)
+            each = each[np.isfinite(each[:, -1])]  # without seeds that diverged
+            if len(each):
                 lines[agent] = (result["after"], each.mean(0))
                 many = len(each) > 1
                 errors[agent] = each.std(0, ddof=1) / np.sqrt(len(each)) if many else np.full(each.shape[1], np.nan)

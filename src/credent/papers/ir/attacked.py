@@ -47,8 +47,8 @@ class _Attacked(Experiment):
             Section(
                 NAMES[self.data(scale)],
                 (
-                    self._table(scale, "accuracy", "%", "Accuracy under attack", results),
-                    self._table(scale, "drop", "nats", "Change of the mean log-likelihood (eq. 13)", results),
+                    self._accuracies(scale, results),
+                    self._drops(scale, results),
                 ),
             ),
         )
@@ -67,21 +67,27 @@ class _Attacked(Experiment):
                 found.append(together(f"epsilon {epsilon}: {PRIORS[reading]} loses the least accuracy", *least))
         return tuple(found)
 
-    def _table(self, scale: Scale, score: str, unit: str, caption: str, results: Results) -> Table:
-        columns = [Column("epsilon")]
-        for prior, name in PRIORS.items():
-            columns.append(Column(name, unit, "higher"))
-            if score == "accuracy" and self._claims(scale, prior):
-                columns.append(Column(f"{name}, published", unit))
-        rows: list[tuple[Value, ...]] = []
+    def _accuracies(self, scale: Scale, results: Results) -> Table:
+        columns = [Column("prior")]
+        rows: list[list[Value]] = [[name] for name in PRIORS.values()]
         for epsilon in ("0", *EPSILONS):
-            row: list[Value] = [epsilon]
-            for prior in PRIORS:
-                row.append(estimate(self._numbers(scale, prior, epsilon, score, results)))
-                if score == "accuracy" and self._claims(scale, prior):
-                    row.append(self._claims(scale, prior).get(epsilon))
-            rows.append(tuple(row))
-        return Table(caption, tuple(columns), tuple(rows))
+            columns.append(Column(f"epsilon {epsilon}", "%", "higher"))
+            for row, prior in zip(rows, PRIORS, strict=True):
+                row.append(estimate(self._numbers(scale, prior, epsilon, "accuracy", results)))
+            claims = [self._claims(scale, prior).get(epsilon) for prior in PRIORS]
+            if any(claims):
+                columns.append(Column(f"epsilon {epsilon}, published", "%"))
+                for row, claim in zip(rows, claims, strict=True):
+                    row.append(claim)
+        return Table("Accuracy under attack", tuple(columns), tuple(tuple(row) for row in rows))
+
+    def _drops(self, scale: Scale, results: Results) -> Table:
+        columns = (Column("prior"), *(Column(f"epsilon {epsilon}", "nats", "lower") for epsilon in EPSILONS))
+        rows: list[tuple[Value, ...]] = [
+            (name, *(estimate(self._numbers(scale, prior, epsilon, "drop", results)) for epsilon in EPSILONS))
+            for prior, name in PRIORS.items()
+        ]
+        return Table("Drop of the mean log-likelihood (eq. 13)", columns, tuple(rows))
 
     def _claims(self, scale: Scale, prior: str) -> Mapping[str, float]:
         """Published accuracies, where the data are those of the paper's table."""

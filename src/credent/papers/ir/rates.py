@@ -26,7 +26,11 @@ class _Rates(Experiment):
     def setting(self, scale: Scale) -> str:
         """See `settings`."""
         rates = ", ".join(f"{rate:g}" for rate in RATES[scale])
-        return f"{described(scale)} Here on {NAMES[datasets(scale)[0]]}, at the rates {rates}."
+        return (
+            f"{described(scale)} Here on {NAMES[datasets(scale)[0]]}, at the rates {rates}. The trace is seen at the"
+            " ends of epochs, and its largest is the largest of these: a peak within the first epoch, early in training"
+            " as the paper has it, is not seen."
+        )
 
     def needs(self, scale: Scale) -> tuple[str, ...]:
         """One data set."""
@@ -203,4 +207,5 @@ class Figure3(_Rates):
                 known = [run[score] for run in runs if run]
                 means = [sum(values) / len(values) for values in zip(*known, strict=True)]
                 named[f"{PRIORS[prior]}, {lr:g}"] = (list(range(1, len(means) + 1)), means)
-        return plots.curves(label, named, "epoch", label, "Means over seeds, by prior and learning rate.")
+        caption = "Means over seeds at the ends of epochs, by prior and learning rate."
+        return plots.curves(label, named, "epoch", label, caption)

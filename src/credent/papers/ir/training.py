@@ -57,19 +57,20 @@ class Training(Cell):
         bnn = VI(net, Categorical(), chosen, num_data=len(train), beta=beta, family=family)
         before = _log_scale(bnn)
         optimizer = torch.optim.Adam(bnn.param_groups(self.lr, self.lr), fused=True)
-        warnings.simplefilter("ignore", ConvergenceWarning)  # where the scales go is what is asked
-        done = fit(
-            bnn,
-            optimizer,
-            loader,
-            epochs=self.size.epochs,
-            val=batches(val, 250),
-            val_samples=self.draws,
-            monitors=[fisher.TraceMonitor(train[:TRACED][0], every=len(loader), samples=1, seed=self.seed)],
-            log_every=10**9,  # a row an epoch
-            seed=self.seed,
-            progress=False,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # where the scales go is what is asked
+            done = fit(
+                bnn,
+                optimizer,
+                loader,
+                epochs=self.size.epochs,
+                val=batches(val, 250),
+                val_samples=self.draws,
+                monitors=[fisher.TraceMonitor(train[:TRACED][0], every=len(loader), samples=1, seed=self.seed)],
+                log_every=10**9,  # a row an epoch
+                seed=self.seed,
+                progress=False,
+            )
         epochs = [row for row in done.history if "val_accuracy" in row]
         accuracies = [float(row["val_accuracy"]) for row in epochs]
         traces = [float(row["fisher_trace"]) for row in done.history if "fisher_trace" in row]
@@ -115,7 +116,7 @@ def _log_scale(bnn: VI) -> float:
 
 
 def _attacked(bnn: VI, parts: Images, draws: int) -> dict[str, dict[str, float]]:
-    """Accuracy and change of the log-likelihood by the attack's radius, on test images."""
+    """Accuracy and drop of the log-likelihood by the attack's radius, on test images."""
     x, y = parts.test[:]
     statistics = [parts.train[:PROBE][0]]
     averaged = Averaged(bnn.net, bnn.posterior, bnn.likelihood, samples=draws, statistics=statistics)

@@ -16,6 +16,7 @@ Shapes: arrays are (chains, draws, ...).
 """
 
 import fnmatch
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 from credent.errors import CredentError, InputError
 from credent.families import Draws, Posterior
 from credent.likelihoods import Likelihood
-from credent.metrics.chains import ess, rhat
+from credent.metrics.chains import LEAST, ess, rhat
 from credent.network import Params
 from credent.objectives import Objective, Stacked
 from credent.predict import predict
@@ -44,13 +45,13 @@ class Mixing:
 
     @property
     def worst_rhat(self) -> float:
-        """The largest R-hat of all; Vehtari et al. advise less than 1.01."""
-        return max(float(np.nanmax(each)) for each in self.rhat.values())
+        """The largest R-hat of all that move; Vehtari et al. advise less than 1.01. NaN where nothing moves."""
+        return max(_numbers(self.rhat), default=math.nan)
 
     @property
     def least_ess(self) -> float:
-        """The smallest effective number of draws of all; at least 100 per chain is advised."""
-        return min(float(np.nanmin(each)) for each in self.ess.values())
+        """The smallest effective number of draws of all that move; at least 100 per chain is advised. NaN likewise."""
+        return min(_numbers(self.ess), default=math.nan)
 
 
 class Chains(Posterior):
@@ -60,6 +61,14 @@ class Chains(Posterior):
         if len(chains) == 0:
             raise InputError("a posterior of chains needs at least one chain with draws.")
         self.chains = tuple(chains)
+        forms = [{k: tuple(w.shape) for k, w in chain[0].items()} for chain in self.chains]
+        for number, form in enumerate(forms):
+            if form != forms[0]:
+                name = next(k for k in {**forms[0], **form} if forms[0].get(k) != form.get(k))
+                raise InputError(
+                    f"chain {number} is of another network than chain 0: {name!r} has shape {form.get(name)} and"
+                    f" {forms[0].get(name)}. Chains of one posterior have the same parameters; keep others apart."
+                )
         self._all = Draws(_Joined(self.chains))
 
     def __len__(self) -> int:
@@ -92,18 +101,20 @@ class Chains(Posterior):
         def answer(params: Params) -> Tensor:
             return predict(net, Draws([params]), likelihood, x, **options).mean.cpu()
 
+        self._check_length()
         each = torch.stack([torch.stack([answer(w) for w in chain]) for chain in self._equal()])
         return Mixing({"predictions": rhat(each)}, {"predictions": ess(each)})
 
     def mixing_of_weights(self, names: str = "*") -> Mixing:
         """Of the weights whose names match the pattern, such as "head.*"."""
+        self._check_length()
         arrays = self.to_arrays(names)
         return Mixing({k: rhat(w) for k, w in arrays.items()}, {k: ess(w) for k, w in arrays.items()})
 
     # -- for other programs -------------------------------------------------------------------------------------------
 
     def to_arrays(self, names: str = "*") -> dict[str, NDArray[Any]]:
-        """Draws of the parameters whose names match the pattern, (chains, draws, ...) each.
+        """Draws of the parameters whose names match the pattern, (chains, draws, ...) each; float32 for bfloat16.
 
         Of chains of unequal length the last draws count, as many as the shortest has.
         """
@@ -115,7 +126,8 @@ class Chains(Posterior):
             drawn: dict[str, list[NDArray[Any]]] = {k: [] for k in chosen}
             for params in chain:
                 for k in chosen:
-                    drawn[k].append(params[k].cpu().numpy())
+                    w = params[k].cpu()
+                    drawn[k].append((w.float() if w.dtype == torch.bfloat16 else w).numpy())  # numpy has none
             for k in chosen:
                 found[k].append(np.stack(drawn[k]))
         return {k: np.stack(each) for k, each in found.items()}
@@ -134,10 +146,23 @@ class Chains(Posterior):
             return arviz.from_dict(posterior=posterior)
         return arviz.from_dict({"posterior": posterior})
 
+    def _check_length(self) -> None:
+        least = min(len(chain) for chain in self.chains)
+        if least < LEAST:
+            raise InputError(
+                f"the shortest chain has {least} draws, and whether chains agree is asked of at least {LEAST} of each:"
+                " keep more, with a smaller Thin(every=...), or let the chains run longer."
+            )
+
     def _equal(self) -> list[Iterator[Params]]:
         """The last draws of each chain, equally many."""
         least = min(len(chain) for chain in self.chains)
         return [islice(chain.draws(), len(chain) - least, None) for chain in self.chains]
+
+
+def _numbers(found: dict[str, Tensor]) -> list[float]:
+    """All of them but NaN, which stands for what never changes."""
+    return [number for each in found.values() for number in each[~each.isnan()].tolist()]
 
 
 class _Joined(Sequence[Params]):
