@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 ROWS, POINTS, HIDDEN, VARIANCE = 1000, 200, 100, 0.1
-WARMUP, DRAWS, DEPTH = 150, 100, 6
+WARMUP, DRAWS, DEPTH = 250, 200, 6
 SIZES = ((HIDDEN, 2), (HIDDEN,), (HIDDEN, HIDDEN), (HIDDEN,), (1, HIDDEN), (1,))
 COUNTS = [math.prod(size) for size in SIZES]
 
