@@ -329,3 +329,10 @@ def test_a_broken_posterior_is_named(trained, tmp_path):
     result = run("evaluate", broken)
     assert result.exit_code == 3
     assert "posterior.safetensors" in result.stderr.replace("\n", "")
+
+
+def test_options_without_a_use_are_refused(tmp_path):
+    for options in (["--scale-lr", "0.1", "--method", "bnp"], ["--family", "radial", "--method", "sgld"]):
+        result = run("fit", "--data", "digits", "--out", tmp_path / "x", *options)
+        assert result.exit_code == 2
+        assert not (tmp_path / "x").exists()

@@ -74,7 +74,7 @@ def test_nuts_and_many_chains_agree(problem):
         ("logistic", lambda net, **given: cr.samplers.BNPSGLD(net, lr=2e-3, **given), 6_000),
         ("tanh", lambda net, **given: cr.samplers.SGLD(net.parameters(), lr=4e-5, **given), 20_000),
         ("tanh", lambda net, **given: cr.samplers.PSGLD(net.parameters(), lr=8e-6, damping=0.1, **given), 20_000),
-        ("tanh", lambda net, **given: cr.samplers.BNPSGLD(net, lr=4e-5, **given), 20_000),
+        ("tanh", lambda net, **given: cr.samplers.BNPSGLD(net, lr=1e-5, **given), 30_000),
     ],
     ids=["logistic-SGLD", "logistic-PSGLD", "logistic-BNPSGLD", "tanh-SGLD", "tanh-PSGLD", "tanh-BNPSGLD"],
 )

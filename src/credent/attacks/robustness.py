@@ -29,6 +29,7 @@ from credent.attacks.attack import Attack
 from credent.attacks.averaged import Averaged
 from credent.attacks.ball import PIXELS, Box, Norm
 from credent.attacks.pgd import PGD
+from credent.errors import InputError
 
 PAPER = (0.0001, 0.001)
 """The radii of the inverse-reference paper, both less than a grey level."""
@@ -85,6 +86,11 @@ def robustness(
     `scored_by` may be another prediction than the one that is attacked: the same with other draws,
     `dataclasses.replace(averaged, seed=1)`, or another network, to see whether an attack transfers.
     """
+    if not isinstance(averaged, Averaged):
+        raise InputError(
+            f"robustness attacks an averaged prediction, and got {type(averaged).__name__}: write"
+            " robustness(Averaged.of(bnn), x, y), or Averaged(net, posterior, likelihood)."
+        )
     judge = averaged if scored_by is None else scored_by
     clean = judge.predict(x)
     measure, score = clean.score(y)

@@ -54,6 +54,8 @@ def fit(
     """
     given = dict(locals())
     fields = {f.name: given[f.name] for f in dataclasses.fields(Recipe)}
+    if scale_lr is not None and method not in ("vi", "vl"):
+        raise InputError(f"--scale-lr {scale_lr:g}: --method {method} learns no scales; leave it out.")
     recipe = Recipe(**fields)
     config = out / "config.json"
     if resume and not config.exists():

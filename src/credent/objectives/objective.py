@@ -26,6 +26,7 @@ from credent.network import Network
 from credent.penalty import Description, Penalty
 from credent.predict import How, predict
 from credent.predictive import Predictive
+from credent.priors.prior import Prior
 
 Beta = float | Callable[[int], float]
 """The penalty's weight: a number, or a function of the number of training batches seen (`objectives.weights`)."""
@@ -92,6 +93,11 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def posterior(self) -> Variational:
         """q(w), trained so far."""
+
+    @property
+    def pays_kl(self) -> bool:
+        """Whether the penalty is a KL divergence: of a distribution with a spread from a prior with a density."""
+        return isinstance(self.penalty, Prior) and not isinstance(self.posterior, DiracPosterior)
 
     @property
     def how(self) -> How:

@@ -78,6 +78,8 @@ class Recipe:
         _check("data", self.data, [each.name for each in names()])
         for field, known in (("model", MODELS), ("method", METHODS), ("prior", PRIORS), ("family", FAMILIES)):
             _check(field, getattr(self, field), known)
+        if self.method != "vi" and self.family != "gaussian":
+            raise InputError(f"family={self.family!r}: method={self.method!r} has no family to choose; leave it out.")
         self._check_prior()
         for field, value in defaults.of(self.data, self.method).items():
             if getattr(self, field) is None:

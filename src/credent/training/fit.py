@@ -12,7 +12,7 @@ training; nothing here changes what is optimised.
 >>> objective = objectives.MAP(net, likelihoods.Gaussian(scale=0.1), num_data=64)
 >>> result = fit(objective, None, [(x, 2 * x)], steps=4, progress=False)
 >>> result.steps, sorted(result.history[-1])[:4]
-(4, ['beta', 'epoch', 'kl', 'loss'])
+(4, ['beta', 'epoch', 'loss', 'nll'])
 """
 
 import random

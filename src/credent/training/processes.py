@@ -65,7 +65,7 @@ def chains(
     }
     failed = {number: why for number, why in sorted(outcomes.items()) if isinstance(why, str)}
     drawn = [draws for _, draws in sorted(outcomes.items()) if not isinstance(draws, str)]
-    again = "" if directory is None else " Call again with resume=True to go on with them."
+    again = "" if directory is None or resume else " Once that is mended, resume=True goes on with what is there."
     if not drawn:
         raise CredentError(f"none of {count} chains finished; chain {next(iter(failed))}: {failed[min(failed)]}{again}")
     if failed:

@@ -24,7 +24,13 @@ class Tally:
         terms = objective.last
         assert terms is not None
         name, value = objective.likelihood.predictive([terms.outputs]).score(y)
-        numbers = {"loss": terms.loss.item(), "nll": terms.nll.item(), "kl": terms.penalty.item(), "beta": terms.beta}
+        penalty = "kl" if objective.pays_kl else "penalty"
+        numbers = {
+            "loss": terms.loss.item(),
+            "nll": terms.nll.item(),
+            penalty: terms.penalty.item(),
+            "beta": terms.beta,
+        }
         for key, number in {**numbers, name: value, "count": 1.0}.items():
             self.sums[key] = self.sums.get(key, 0.0) + share * number
 

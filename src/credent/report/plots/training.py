@@ -24,6 +24,7 @@ PANEL_WIDTH = 330  # three fit beside each other on a desktop
 PANELS: tuple[tuple[str, float, dict[str, str]], ...] = (  # title, factor, {key of a history row: its name}
     ("Surprise per example, NLL (nats)", 1.0, {"nll": "training", "val_nll": "validation"}),
     ("Distance from the prior, KL (nats)", 1.0, {"kl": "KL"}),
+    ("Penalty on the weights (nats)", 1.0, {"penalty": "penalty"}),
     ("Validation accuracy (%)", 100.0, {"val_accuracy": "accuracy"}),
     ("Validation error, RMSE", 1.0, {"val_rmse": "RMSE"}),
 )
@@ -49,7 +50,8 @@ def training_curves(history: Sequence[Mapping[str, float | None]]) -> Figure:
         "How the network learned. NLL is how surprised it is by an answer, averaged over examples: it should fall and "
         "then level off, and the validation curve (examples it does not train on) should stay close to the training "
         "curve; a validation curve that turns upwards means it has begun to learn by heart. KL is how far its weights "
-        "have moved from the prior belief: it should settle.",
+        "have moved from the prior belief: it should settle. A penalty that is no KL, such as minus the log of a prior, "
+        "may be negative; only its change says something.",
         topic="How it learned",
         wide=True,
     )
