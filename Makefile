@@ -26,6 +26,8 @@ test-slow: setup
 smoke: setup
 	$(VENV)/bin/credent reproduce vl --scale smoke --out smoke
 	$(VENV)/bin/credent reproduce pp --scale smoke --out smoke
+	$(VENV)/bin/credent reproduce bnp --scale smoke --out smoke
+	$(VENV)/bin/credent reproduce ir --scale smoke --out smoke
 
 lint: setup
 	$(VENV)/bin/ruff check src tests bench
