@@ -50,8 +50,8 @@ def training_curves(history: Sequence[Mapping[str, float | None]]) -> Figure:
         "How the network learned. NLL is how surprised it is by an answer, averaged over examples: it should fall and "
         "then level off, and the validation curve (examples it does not train on) should stay close to the training "
         "curve; a validation curve that turns upwards means it has begun to learn by heart. KL is how far its weights "
-        "have moved from the prior belief: it should settle. A penalty that is no KL, such as minus the log of a prior, "
-        "may be negative; only its change says something.",
+        "have moved from the prior belief: it should settle. A penalty that is no KL, such as minus the log of a "
+        "prior, may be negative; only its change says something.",
         topic="How it learned",
         wide=True,
     )
