@@ -149,7 +149,7 @@ def test_attacked_shows_the_published_numbers_beside_ours():
 def test_a_run_leaves_the_caller_s_warnings_alone():
     before = list(warnings.filters)
     cell(Scale.SMOKE, "digits", "resnet", "hybrid", 0).run()
-    Band("cubic", "hybrid", 3, 0).run()
+    Band("cubic", "hybrid", 0.03, 3, 0).run()
     assert warnings.filters == before
 
 
