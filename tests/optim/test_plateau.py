@@ -63,6 +63,19 @@ def test_fit_hands_it_the_epochs_numbers():
     )  # two of three epochs: the first is best
 
 
+@pytest.mark.parametrize("log_every", [1, 2, 3, 100])
+def test_fit_hands_it_the_means_whenever_rows_are_written(log_every):
+    """A row written at the last batch of an epoch leaves no means for the epoch's own row; they are handed on still."""
+    torch.manual_seed(0)
+    x = torch.randn(32, 2)
+    bnn = cr.VI(torch.nn.Linear(2, 1), cr.likelihoods.Gaussian(scale=1.0), num_data=32)
+    moved = torch.optim.Adam(bnn.param_groups(1e-2, 1e-2))
+    schedule = Plateau(moved, {"means": "nll", "scales": "kl"}, patience=0, threshold=10.0)
+    loader = [(x, x[:, :1])] * 2
+    cr.fit(bnn, moved, loader, epochs=2, val=loader, scheduler=schedule, log_every=log_every, progress=False)
+    assert [g["lr"] for g in moved.param_groups] == pytest.approx([1e-3, 1e-3])
+
+
 def test_what_cannot_be_is_refused():
     with pytest.raises(InputError, match="has named ones"):
         Plateau(optimizer(), {"biases": "nll"})

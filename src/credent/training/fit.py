@@ -146,7 +146,7 @@ def fit(
             report.epoch(run.epoch, row)
             if run.exhausted:
                 if isinstance(scheduler, Plateau):
-                    scheduler.step(row)
+                    scheduler.step(numbers | row)  # the row has no means where one was just written
                 elif isinstance(scheduler, ReduceLROnPlateau):
                     if scores:  # val_every may pass over an epoch
                         scheduler.step(float(scores["val_nll"]))

@@ -1,5 +1,6 @@
 """Tables 2 and 3: accuracy of DenseNet-121 under the fast gradient sign attack."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,9 +22,9 @@ class _Attacked(Experiment):
     printed: ClassVar[str]
     published: ClassVar[Mapping[str, Mapping[str, float]]]
 
+    @abstractmethod
     def data(self, scale: Scale) -> str:
         """The data set at this scale."""
-        raise NotImplementedError
 
     def setting(self, scale: Scale) -> str:
         """See `settings`."""
