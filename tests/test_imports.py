@@ -16,7 +16,7 @@ LEVEL = {
     **dict.fromkeys(("objectives", "samplers", "attacks"), 4),
     **dict.fromkeys(("training", "optim"), 5),
     **dict.fromkeys(("recipe", "evaluation", "bandits"), 6),
-    **dict.fromkeys(("pictures", "equivalence"), 7),
+    **dict.fromkeys(("pictures", "equivalence", "sweeps"), 7),
     **dict.fromkeys(("demo", "papers"), 8),
     "cli": 9,
 }

@@ -23,12 +23,14 @@ from credent import (
     penalties,
     priors,
     samplers,
+    sweeps,
 )
 from credent.equivalence import equivalence
 from credent.errors import CredentError
 from credent.objectives import MAP, VI, VL
 from credent.predict import predict
 from credent.smooth import smooth
+from credent.sweeps import sweep
 from credent.training import Chains, Result, Thin, chains, fit, load, save
 
 __version__ = "0.1.0"
@@ -61,4 +63,6 @@ __all__ = [
     "samplers",
     "save",
     "smooth",
+    "sweep",
+    "sweeps",
 ]

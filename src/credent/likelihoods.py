@@ -1,6 +1,7 @@
 """Likelihoods: log p(y | f), how y is drawn, and how the outputs of several draws become one prediction.
 
     Categorical   log p(y|f) = log softmax(f)_y                            f (n, ..., C), y (n, ...) of classes
+      "logistic"  log p(y|f) = log s(f_y) - log sum_k s(f_k)               the same shapes, s the logistic function
     Bernoulli     log p(y|f) = y log s(f) + (1-y) log(1 - s(f))            f, y (n, ...), y in {0, 1}
     Gaussian      log p(y|f) = log N(y; f, scale^2)                        f, y (n, D); heteroscedastic f (n, 2D)
 
@@ -9,6 +10,8 @@ parameter of the likelihood's own.
 
 >>> Categorical().log_prob(torch.zeros(1, 4), torch.tensor([2]))              # -ln 4
 tensor([-1.3863])
+>>> Categorical(link="logistic").log_prob(torch.tensor([[0.0, 50.0]]), torch.tensor([0]))      # ln (1/2) / (1/2 + 1)
+tensor([-1.0986])
 >>> Gaussian(scale=0.5).log_prob(torch.zeros(1, 1), torch.ones(1, 1))         # -2 - ln(0.5 sqrt(2 pi))
 tensor([-2.2258])
 """
@@ -16,7 +19,7 @@ tensor([-2.2258])
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +27,11 @@ from torch.nn import functional
 
 from credent.errors import InputError
 from credent.predictive import BinaryPredictive, ClassPredictive, GaussianPredictive, Predictive
+
+Link = Literal["softmax", "logistic"]
+"""How a network's outputs become the probabilities of classes."""
+
+_FEW = 32  # classes
 
 
 class Likelihood(nn.Module, ABC):
@@ -58,30 +66,47 @@ class Likelihood(nn.Module, ABC):
 
 
 class Categorical(Likelihood):
-    """One of C classes; outputs are logits. Extra axes (positions of a sequence) are summed within a datum."""
+    """One of C classes. Extra axes (positions of a sequence) are summed within a datum.
+
+    `link` says how outputs f become probabilities: `"softmax"` takes them for logits, p_k = exp(f_k) / sum_j exp(f_j);
+    `"logistic"` squashes each by itself and normalises, p_k = s(f_k) / sum_j s(f_j), which is the softmax of log s(f):
+    there no output wins by being large, only by the others' being small.
+    """
+
+    def __init__(self, link: Link = "softmax") -> None:
+        super().__init__()
+        if link not in ("softmax", "logistic"):
+            raise InputError(f"Categorical(link={link!r}): write 'softmax' or 'logistic'.")
+        self.link = link
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """What the softmax is taken of, shaped as the outputs."""
+        return functional.logsigmoid(outputs) if self.link == "logistic" else outputs
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Log-likelihood of each datum, (n,)."""
         self._check(outputs, y)
+        logits = self.logits(outputs)
         if outputs.ndim == 2:
-            return -functional.cross_entropy(outputs, y.long(), reduction="none")
-        each = functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1).long(), reduction="none")
+            return -functional.cross_entropy(logits, y.long(), reduction="none")
+        each = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1).long(), reduction="none")
         return -each.reshape(y.shape[0], -1).sum(1)
 
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Classes drawn from the softmax, (n, ...)."""
-        probs = outputs.detach().softmax(-1).reshape(-1, outputs.shape[-1])
+        """Classes drawn with their probabilities, (n, ...)."""
+        probs = self.logits(outputs.detach()).softmax(-1).reshape(-1, outputs.shape[-1])
         return torch.multinomial(probs, 1, generator=generator).reshape(outputs.shape[:-1])
 
     def score(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """sqrt(p) e - p (sqrt(p) . e) for random signs e: its covariance is that of the drawn class, diag p - p p^T."""
-        log_p = outputs.log_softmax(-1)
+        log_p = self.logits(outputs).log_softmax(-1)
         signed = (log_p / 2).exp() * _signs(outputs, generator)
-        return signed - log_p.exp() * signed.sum(-1, keepdim=True)
+        score = signed - log_p.exp() * signed.sum(-1, keepdim=True)
+        return score * (-outputs).sigmoid() if self.link == "logistic" else score  # the slope of log s is 1 - s
 
     def predictive(self, outputs: Iterable[Tensor]) -> ClassPredictive:
         """Averaged class probabilities."""
-        return ClassPredictive.average(f.log_softmax(-1) for f in outputs)
+        return ClassPredictive.average(_log_softmax(self.logits(f)) for f in outputs)
 
     def _check(self, outputs: Tensor, y: Tensor) -> None:
         if y.shape == outputs.shape and outputs.ndim > 1:
@@ -196,6 +221,14 @@ class Gaussian(Likelihood):
         scales = torch.stack([scale for _, scale in parts]).to(means.dtype)
         between = [1] * (means.ndim - scales.ndim)  # one noise level for all data broadcasts over them
         return GaussianPredictive(means, scales.reshape(len(parts), *between, *scales.shape[1:]))
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """log softmax over the last axis, where torch's own takes several times as long for a handful of classes."""
+    if logits.shape[-1] > _FEW:
+        return logits.log_softmax(-1)
+    below = logits - logits.detach().amax(-1, keepdim=True)
+    return below - below.exp().sum(-1, keepdim=True).log()
 
 
 def _signs(like: Tensor, generator: torch.Generator | None) -> Tensor:

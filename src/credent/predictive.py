@@ -47,7 +47,8 @@ class ClassPredictive:
         """From the log-probabilities of each draw, (n, C) each, in constant memory."""
         total = _Total()
         for log_p in log_probs:
-            total.add(log_p, torch.special.entr(log_p.exp()).sum(-1))
+            p = log_p.exp()
+            total.add(log_p, p, torch.special.entr(p).sum(-1))
         return cls(*total.mean())
 
     @property
@@ -120,8 +121,9 @@ class BinaryPredictive:
         ones, zeros = _Total(), _Total()
         for logit in logits:
             one, zero = functional.logsigmoid(logit), functional.logsigmoid(-logit)
-            ones.add(one, torch.special.entr(one.exp()) + torch.special.entr(zero.exp()))
-            zeros.add(zero, torch.zeros(()))
+            p, complement = one.exp(), zero.exp()
+            ones.add(one, p, torch.special.entr(p) + torch.special.entr(complement))
+            zeros.add(zero, complement, torch.zeros(()))
         log_probs, stddev, aleatoric, count = ones.mean()
         return cls(log_probs, zeros.mean()[0], stddev, aleatoric, count)
 
@@ -269,9 +271,8 @@ class _Total:
     def __init__(self) -> None:
         self.count = 0
 
-    def add(self, log_p: Tensor, entropy: Tensor) -> None:
+    def add(self, log_p: Tensor, p: Tensor, entropy: Tensor) -> None:
         """One more draw, by Welford's update for the spread and in log-space for the mean."""
-        p = log_p.exp()
         self.count += 1
         if self.count == 1:
             self._log_sum, self._mean, self._squares, self._entropy = log_p, p, torch.zeros_like(p), entropy

@@ -32,6 +32,7 @@ def inputs(n=B, seed=1):
 # name: the likelihood, the network's outputs, how targets of zeros look
 CASES = {
     "categorical": (likelihoods.Categorical, 4, torch.zeros(B, dtype=torch.long)),
+    "logistic": (lambda: likelihoods.Categorical("logistic"), 4, torch.zeros(B, dtype=torch.long)),
     "bernoulli": (likelihoods.Bernoulli, 2, torch.zeros(B, 2)),
     "known": (lambda: likelihoods.Gaussian(0.7), 2, torch.zeros(B, 2)),
     "learnt": (lambda: likelihoods.Gaussian("learnt", outputs=2, initial=0.6), 2, torch.zeros(B, 2)),
@@ -47,7 +48,7 @@ def build(case, way, seed=0, **options):
     vl.noise.seed(seed)
     with torch.no_grad():
         vl.q.scales.rho.copy_(torch.linspace(-2.5, -0.5, vl.layout.num_params, dtype=torch.float64))
-    return vl, y if case == "categorical" else y.double()
+    return vl, y if case in ("categorical", "logistic") else y.double()
 
 
 def recorded(vl):
@@ -66,6 +67,9 @@ def score(case, f, label, log_scale):
     """d/df of -log p for one example, written out; `label` is a class, an array of 0 and 1, or Gaussian noise e."""
     if case == "categorical":
         return f.softmax(-1) - functional.one_hot(label, len(f))
+    if case == "logistic":
+        s = f.sigmoid()
+        return (1 - s) * (s / s.sum() - functional.one_hot(label, len(f)))
     if case == "bernoulli":
         return f.sigmoid() - label
     if case == "heteroscedastic":
@@ -92,7 +96,7 @@ def reference(case, net, params, sigma, x, labels, log_scale=None):
 
 def noise_of(vl, case, x, drawn):
     """The e of Gaussian labels, else the labels."""
-    if case in ("categorical", "bernoulli"):
+    if case in ("categorical", "logistic", "bernoulli"):
         return drawn.detach()
     f = vl.net(x).detach()
     if case == "heteroscedastic":
@@ -142,7 +146,7 @@ def test_value_and_gradients_are_the_references(case, way, random):
     assert c.item() == pytest.approx(value.item(), rel=1e-10)
     for k, p in vl.net.named_parameters():
         torch.testing.assert_close(p.grad, by_params[k], **close)
-    assert max(g.abs().max() for g in by_params.values()) > 0.01  # not a comparison of zeros
+    assert max(g.abs().max() for g in by_params.values()) > 0.005  # not a comparison of zeros
     torch.testing.assert_close(vl.q.scales.rho.grad, vl.layout.flatten(by_rho), rtol=1e-9, atol=1e-12)
     if case == "learnt":
         torch.testing.assert_close(vl.likelihood.log_scale.grad, by_noise, rtol=1e-5, atol=1e-7)
@@ -423,7 +427,7 @@ def test_what_the_drawn_classes_own_dependence_on_the_means_is_worth():
 @pytest.mark.parametrize("case", CASES)
 def test_the_hessian_is_torchs(case):
     vl, y = build(case, "hessian")
-    y = torch.arange(B) % 4 if case == "categorical" else (torch.arange(2 * B).view(B, 2) % 2).double()
+    y = torch.arange(B) % 4 if case in ("categorical", "logistic") else (torch.arange(2 * B).view(B, 2) % 2).double()
     x, params = inputs(), {k: p.detach() for k, p in vl.net.named_parameters()}
 
     def nll(flat):

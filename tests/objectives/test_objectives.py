@@ -1,11 +1,12 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from credent import MAP, VI, families, likelihoods, predict, priors
+from credent import MAP, VI, VL, families, likelihoods, predict, priors
 from credent.errors import InputError
 from credent.likelihoods import Categorical
 from credent.network import Network
@@ -186,6 +187,13 @@ def test_num_data_is_a_count(objective, num_data):
 
 
 @BOTH
+def test_num_data_may_be_an_integer_of_numpy(objective):
+    bnn = objective(num_data=np.int64(N))
+    assert type(bnn.num_data) is int
+    assert bnn.num_data == N
+
+
+@BOTH
 @pytest.mark.parametrize("beta", [-0.1, float("nan")])
 def test_beta_is_not_negative(objective, beta):
     with pytest.raises(InputError, match="1 is Bayes' rule, 0 no penalty"):
@@ -236,6 +244,45 @@ def test_param_groups_leave_out_what_is_empty():
     assert [g["name"] for g in vi().param_groups(lr=0.1)] == ["means", "scales"]
     assert [g["lr"] for g in vi().param_groups(lr=0.1)] == [0.1, 0.1]
     assert [g["lr"] for g in vi().param_groups(lr=0.1, scale_lr=0.0)] == [0.1, 0.0]
+
+
+def radial(**options):
+    return vi(family=families.Radial(), **options)
+
+
+def laplace(**options):
+    return VL(network(), likelihoods.Gaussian(0.3), priors.Gaussian(scale=0.8), num_data=N, **options)
+
+
+@pytest.mark.parametrize("objective", [vi, radial, laplace])
+@pytest.mark.parametrize("ratio", [0.1, 10.0])
+def test_one_ratio_sets_the_scales_apart_and_schedules_keep_it(objective, ratio):
+    (x, y), bnn = data(), objective()
+    optimizer = torch.optim.SGD(bnn.param_groups(lr=1e-3, ratio=ratio))
+    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([1e-3, ratio * 1e-3], rel=1e-12)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+    means, scales = ([p.detach().clone() for p in g["params"]] for g in optimizer.param_groups)
+    for _ in range(3):
+        optimizer.zero_grad()
+        bnn(x, y).backward()
+        rates = [g["lr"] for g in optimizer.param_groups]
+        before = optimizer.param_groups[1]["params"][0].detach().clone()
+        optimizer.step()
+        (moved, *_) = optimizer.param_groups[1]["params"]
+        torch.testing.assert_close(moved.detach(), before - rates[1] * moved.grad)
+        assert rates[1] == pytest.approx(ratio * rates[0], rel=1e-12)
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] < 1e-3
+    for old, group in zip((means, scales), optimizer.param_groups, strict=True):
+        assert not torch.equal(old[0], group["params"][0])
+
+
+def test_a_ratio_is_given_alone_and_not_negative():
+    with pytest.raises(InputError, match=r"twice: write param_groups\(lr=0.1, scale_lr=0.2\) or .*ratio=3"):
+        vi().param_groups(lr=0.1, scale_lr=0.2, ratio=3.0)
+    for wrong in (-1.0, math.inf, math.nan):
+        with pytest.raises(InputError, match=r">= 0, such as 0\.1"):
+            vi().param_groups(lr=0.1, ratio=wrong)
 
 
 def test_weight_decay_spares_what_has_a_prior():

@@ -37,6 +37,21 @@ def test_curvature_of_a_linear_model_is_known():
     assert curvature(objective, (x, x[:, :1]), steps=60) == pytest.approx(largest, rel=1e-6)
 
 
+def test_the_region_of_an_objective_is_that_of_its_largest_curvature():
+    torch.manual_seed(0)
+    x = torch.randn(50, 2, dtype=torch.float64) * torch.tensor([1.0, 4.0], dtype=torch.float64)
+    net = nn.Linear(2, 1, bias=False).double()
+    objective = cr.MAP(net, cr.likelihoods.Gaussian(scale=1.0), num_data=50)
+    largest = torch.linalg.eigvalsh(x.T @ x / 50)[-1].item()
+    found = cr.optim.robust.region_of(objective, (x, x[:, :1]), steps=60)
+    assert found.curvature == pytest.approx(largest, rel=1e-6)
+    assert (len(found.momenta), found.momenta[0], found.momenta[-1]) == (100, 0.0, 0.99)
+    for momentum, low, high in zip(found.momenta, found.lowest, found.highest, strict=True):
+        assert low * largest == pytest.approx((1 - momentum**0.5) ** 2, rel=1e-6)
+        assert high * largest == pytest.approx((1 + momentum**0.5) ** 2, rel=1e-6)
+    assert cr.optim.robust.region(largest, (0.25,)).highest == pytest.approx((2.25 / largest,))
+
+
 def test_looking_changes_nothing():
     torch.manual_seed(0)
     x = torch.randn(16, 3)

@@ -67,6 +67,17 @@ def test_reliability_bars_are_as_tall_as_the_accuracy():
     assert "7.1%" in figure.caption
 
 
+def test_reliability_gaps_are_opaque_and_say_which_way():
+    """0.4 said and 0.6 right is underconfident, teal; 0.9 and 0.7 is overconfident, orange; nothing shines through."""
+    drawing = plots.reliability_diagram([0.25, 0.75], [0.5, 1.0], [0.4, 0.9], [0.6, 0.7], [10, 20]).drawing
+    root = ElementTree.fromstring(drawing)
+    styles = [ElementTree.tostring(e, "unicode") for e in root.iter() if e.get("data-part") == "gap"]
+    assert ["var(--teal," in styles[0], "var(--orange," in styles[1]] == [True, True]
+    assert not any("opacity" in style for style in styles)
+    for words in ("overconfident", "underconfident"):
+        assert f">{words}<" in drawing
+
+
 def test_training_curves_pass_through_the_history():
     history = [
         {"step": 10, "nll": 2.0, "val_nll": None},
@@ -246,3 +257,34 @@ def test_colours_are_variables_and_ids_belong_to_one_drawing():
     assert "<style" not in one.drawing
     bare = re.sub(r"var\(--[a-z]+, #[0-9a-f]{6}\)|[\"(]#d[0-9a-f]{10}-", "", str(one.drawing))
     assert not re.search(r"#[0-9a-f]{6}", bare)
+
+
+def test_a_range_curve_marks_the_rates_that_were_found():
+    rates, smoothed = [1e-4, 1e-3, 1e-2, 1e-1], [2.0, 2.0, 1.0, 1e6]
+    figure = plots.range_curve("scales", rates, smoothed, smoothed, suggestion=1e-3, limit=1e-2)
+    root = svg_of(figure)
+    (course,), (suggestion,), (limit,) = part(root, "smoothed"), part(root, "suggestion"), part(root, "limit")
+    assert suggestion[:, 0] == pytest.approx([course[1, 0]] * 2, abs=0.01)
+    assert limit[:, 0] == pytest.approx([course[2, 0]] * 2, abs=0.01)
+    assert np.diff(course[:3, 0]) == pytest.approx([np.diff(course[:2, 0])[0]] * 2, rel=1e-3)  # decades are even
+    assert (course[2, 1] - course[1, 1]) > 60  # an explosion does not flatten what went before
+    assert len(part(root, "losses")[0]) in (3, 4)
+    assert "scales" in figure.title
+    none = plots.range_curve("means", rates, smoothed, smoothed, suggestion=None, limit=None)
+    assert not part(svg_of(none), "suggestion")
+    assert "No losses to draw" in plots.range_curve("means", [1.0], [NAN], [NAN], suggestion=None, limit=None).drawing
+
+
+def test_robust_regions_lie_between_their_curves():
+    momenta = np.array([0.0, 0.25, 0.81])
+    low, high = (1 - momenta**0.5) ** 2, (1 + momenta**0.5) ** 2
+    root = svg_of(plots.robust_regions({"h = 1": (momenta, low, high), "h = 10": (momenta, low / 10, high / 10)}))
+    decade = scale(root, "y", "0.1", "1")
+    edges = part(root, "edge h = 1")
+    assert len(edges) == 2
+    for edge, curve in zip(edges, (low, high), strict=True):
+        assert np.diff(edge[:, 1]) / decade == pytest.approx(np.diff(np.log10(curve)), abs=5e-3)
+    other = part(root, "edge h = 10")
+    assert (edges[0][:, 1] - other[0][:, 1]) / decade == pytest.approx([1.0] * 3, abs=5e-3)
+    assert len(part(root, "region h = 10")) == 1
+    assert "No regions to draw" in plots.robust_regions({}).drawing

@@ -17,7 +17,7 @@ into a file of its own the moment it ends, so that a stopped experiment goes on 
 """
 
 from credent.cells.cell import Cell
-from credent.cells.finish import Finished, finish
+from credent.cells.finish import Finished, Watch, finish
 from credent.cells.record import Record
 
-__all__ = ["Cell", "Finished", "Record", "finish"]
+__all__ = ["Cell", "Finished", "Record", "Watch", "finish"]

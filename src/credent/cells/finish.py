@@ -1,24 +1,28 @@
 """Finishing cells: each is run once, as many side by side as there are cores, and none that is finished is run again.
 
 A worker takes cells in order and writes each result itself. A cell that raises is recorded and the rest go on; so is
-one whose process dies, twice (`credent.cells.workers`).
+one whose process dies, twice (`credent.cells.workers`). Workers on other machines, which `joblib.parallel_config` can
+name, must see the same directory under the same absolute path.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import joblib
 import torch
+from rich.console import RenderableType
 
 from credent.cells.cell import Cell
 from credent.cells.progress import Report
 from credent.cells.record import Origin, Record, path_of, read, write, write_failure
-from credent.cells.workers import answers
+from credent.cells.workers import answers, room
 from credent.errors import CredentError, InputError
+
+Watch = Callable[[Cell, Record | str], RenderableType]
+"""Sees each cell as it ends, with its record or with why it failed; what it returns is shown below the live line."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +38,45 @@ class Finished:
         return {cell: record.result for cell, record in self.records.items()}
 
 
-def finish(cells: Iterable[Cell], directory: str | Path, jobs: int | None = None, progress: bool = True) -> Finished:
+def finish(
+    cells: Iterable[Cell],
+    directory: str | Path,
+    jobs: int | None = None,
+    progress: bool = True,
+    watch: Watch | None = None,
+) -> Finished:
     """Run the cells that have no file in `directory` yet, `jobs` at a time (None: one per core), and read them all."""
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: at least one cell must run at a time; leave it out for one per core.")
-    wanted, directory = list(dict.fromkeys(cells)), Path(directory)
+    wanted, directory = list(dict.fromkeys(cells)), Path(directory).absolute()
     waiting = [cell for cell in wanted if read(cell, directory) is None]
     origin = Origin.here()
     failures: dict[Cell, str] = {}
     with Report(progress, len(wanted), len(wanted) - len(waiting)) as report:
         for exclusive in (False, True):
             group = [cell for cell in waiting if cell.exclusive == exclusive]
-            at_once = 1 if exclusive else min(jobs or joblib.cpu_count(), max(1, len(group)))
+            at_once = 1 if exclusive else min(room(jobs), max(1, len(group)))
             report.running(min(at_once, len(group)))
             for number, (cell, error) in enumerate(_outcomes(group, directory, origin, at_once), 1):
                 report.ended(failed=error is not None)
                 report.running(min(at_once, len(group) - number))
                 if error is not None:
                     failures[cell] = error
+                if watch is not None:
+                    report.show(watch(cell, error or _record(cell, directory)))
     report.summary(failures, directory)
     found = {cell: read(cell, directory) for cell in wanted}
     return Finished({cell: record for cell, record in found.items() if record is not None}, failures)
+
+
+def _record(cell: Cell, directory: Path) -> Record:
+    record = read(cell, directory)
+    if record is None:
+        raise CredentError(
+            f"{cell} has ended, and {path_of(cell, directory)} is not there: workers on other machines must write to"
+            " the same directory; choose one that all of them share."
+        )
+    return record
 
 
 def _outcomes(

@@ -1,11 +1,11 @@
 """What a person sees while cells run: a live line in a terminal, a line now and then elsewhere, and who failed."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,6 +21,17 @@ _SECONDS_PER_LINE = 5.0
 _LISTED = 5
 
 
+class _Bar(Progress):
+    """A live line, and below it what somebody else wants to be seen."""
+
+    below: RenderableType = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.below:
+            yield self.below
+
+
 class Report:
     """Cells done of all, how many run and have failed, the time so far and the time still to go."""
 
@@ -29,7 +40,7 @@ class Report:
         self._lines = not self._console.is_terminal
         self._printed = time.monotonic()
         self._total, self._done, self._failed = total, done, 0
-        self._bar = Progress(
+        self._bar = _Bar(
             TextColumn("[bold]cells"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -63,6 +74,10 @@ class Report:
         if self._lines and time.monotonic() - self._printed > _SECONDS_PER_LINE:
             self._printed = time.monotonic()
             self._console.print(f"cells: {self._done} of {self._total} done, {self._failed} failed", highlight=False)
+
+    def show(self, below: RenderableType) -> None:
+        """Put this below the live line, in the place of what was there."""
+        self._bar.below = below
 
     def summary(self, failures: Mapping[Cell, str], directory: Path) -> None:
         """Which cells failed, and where their tracebacks are."""

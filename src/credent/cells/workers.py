@@ -3,12 +3,14 @@
 Workers are joblib's: processes of this machine, or whatever `joblib.parallel_config` names (Ray, Dask). When a process
 dies its whole pool is broken, and the only suspects are the calls that were running, the first `at_once` that gave no
 answer: each is made once more, alone, and is given up if it kills its process again. The rest begin anew. So a call may
-be made twice, and must see for itself what an earlier one has left.
+be made twice, and must see for itself what an earlier one has left. Dask makes a call again by itself, four times
+(`distributed.scheduler.allowed-failures`), before it says that workers die of it.
 
 >>> sorted(answers(str, [1, 2, 3], at_once=1))
 [(1, '1'), (2, '2'), (3, '3')]
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +24,11 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
+def room(jobs: int | None = None) -> int:
+    """How many calls run side by side: `jobs`, or one per core; on a cluster, as many as it has workers for."""
+    return int(joblib.effective_n_jobs(jobs or -1))
+
+
 def answers(
     call: Callable[[Item], Answer], items: Sequence[Item], at_once: int
 ) -> Iterator[tuple[Item, Answer | CredentError]]:
@@ -33,7 +40,7 @@ def answers(
                 left.remove(items[number])
                 yield items[number], answer
             return
-        except BrokenProcessPool:
+        except _deaths():
             for item in left[:at_once]:
                 yield item, _alone(call, item, at_once)
             items = left[at_once:]
@@ -43,13 +50,17 @@ def _alone(call: Callable[[Item], Answer], item: Item, at_once: int) -> Answer |
     """An item whose process died, with workers of its own."""
     try:
         ((_, answer),) = _side_by_side(call, [item], at_once)
-    except BrokenProcessPool as broken:
+    except _deaths() as broken:
         return CredentError(f"the process it ran in died, twice; was there memory enough? {broken}")
     return answer
 
 
 def _side_by_side(call: Callable[[Item], Answer], items: Sequence[Item], at_once: int) -> Iterator[tuple[int, Answer]]:
     calls = (joblib.delayed(_numbered)(call, number, item) for number, item in enumerate(items))
+    backend, _ = joblib.parallel.get_active_backend()
+    if not backend.supports_return_generator:  # Ray's, which answers when all calls have ended
+        yield from joblib.Parallel(n_jobs=at_once, batch_size=1)(calls)
+        return
     outputs = joblib.Parallel(n_jobs=at_once, batch_size=1, return_as="generator_unordered")(calls)
     try:
         yield from outputs
@@ -57,6 +68,16 @@ def _side_by_side(call: Callable[[Item], Answer], items: Sequence[Item], at_once
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of tasks that were left, when we stop on purpose
             outputs.close()
+
+
+def _deaths() -> tuple[type[Exception], ...]:
+    """What joblib raises when a worker has died: its own error, and the cluster's where one is in use."""
+    distributed, ray = (sys.modules.get(name) for name in ("distributed", "ray"))
+    return (
+        BrokenProcessPool,
+        *([distributed.KilledWorker] if distributed else []),
+        *([ray.exceptions.WorkerCrashedError, ray.exceptions.RayActorError] if ray else []),
+    )
 
 
 def _numbered(call: Callable[[Item], Answer], number: int, item: Item) -> tuple[int, Answer]:

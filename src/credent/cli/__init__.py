@@ -19,6 +19,7 @@ from credent.cli.evaluate import evaluate
 from credent.cli.fit import fit
 from credent.cli.predict import predict
 from credent.cli.reproduce import reproduce
+from credent.cli.sweep import sweep
 
 __all__ = ["app", "main"]
 
@@ -35,6 +36,7 @@ app.command()(predict)
 app.command(name="list")(list_all)
 app.command()(demo)
 app.command()(reproduce)
+app.command()(sweep)
 app.command()(equivalence)
 
 datasets = typer.Typer(help="Data sets that are read from files.", no_args_is_help=True)

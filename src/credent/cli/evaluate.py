@@ -14,9 +14,9 @@ from credent import __version__, evaluation
 from credent.cli.common import AsJson, DataDir, Samples, guarded, load_run
 from credent.families import Posterior
 from credent.files import write_atomically
-from credent.pictures import convergence_section, figures, pulled, shown
+from credent.pictures import page, shown
 from credent.recipe import Built
-from credent.report import comparison_page, run_page
+from credent.report import comparison_page
 from credent.training.history import read
 
 
@@ -58,31 +58,30 @@ def _evaluate(run: Path, samples: int, data_dir: Path | None) -> dict[str, Any]:
     found = evaluation.evaluate(built.objective, posterior, built.data, samples)
     scores = {k: v if math.isfinite(v) else None for k, v in found.scores.items()}
     write_atomically(run / "evaluation.json", lambda path: path.write_text(json.dumps(scores, indent=2) + "\n"))
-    page = _page(run, built, posterior, found)
+    written = _page(run, built, posterior, found)
     return {
         "run": str(run),
         "samples": found.predictive.num_draws,
         **dataclasses.asdict(built.recipe),
         "scores": scores,
-        "page": str(page),
+        "page": str(written),
     }
 
 
 def _page(run: Path, built: Built, posterior: Posterior, found: evaluation.Evaluation) -> Path:
     recipe = built.recipe
-    drawn = figures(built.objective, posterior, built.data, found, read(run / "history.jsonl"))
-    chosen = {k: v for k, v in dataclasses.asdict(recipe).items() if v is not None}
-    settings = {**chosen, "draws at test time": found.predictive.num_draws}
-    page = run_page(
-        f"{recipe.method.upper()} on {recipe.data}",
-        shown(found.scores),
-        drawn,
-        settings,
-        more=[convergence_section(built.objective, built.data)] if pulled(built.objective) else [],
-        subtitle=f"{recipe.model}, {len(built.data.train):,} training and {len(built.data.test):,} test examples.",
+    made = page(
+        built.objective,
+        posterior,
+        built.data,
+        read(run / "history.jsonl"),
+        found,
+        title=f"{recipe.method.upper()} on {recipe.data}",
+        subtitle=f"{recipe.model}, ",
+        settings={k: v for k, v in dataclasses.asdict(recipe).items() if v is not None},
         footer=f"credent {__version__}",
     )
-    return page.write(run / "page.html")
+    return made.write(run / "page.html")
 
 
 def _table(title: str, scores: dict[str, float | None]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
+from numpy.typing import NDArray
 
 from credent.cli.common import AsJson, DataDir, Samples, console, guarded, load_run
 from credent.data import Data
@@ -22,7 +23,9 @@ from credent.predictive import ClassPredictive, GaussianPredictive
 @guarded
 def predict(
     run: Annotated[Path, typer.Argument(help="A run directory that `credent fit --out` wrote.")],
-    inputs: Annotated[Path, typer.Argument(help="Inputs in original units: .npy (n, ...) or .csv, a row each.")],
+    inputs: Annotated[
+        Path, typer.Argument(help="Inputs in original units: .npy (n, ...), or .csv, a row each, under names or not.")
+    ],
     out: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
     samples: Samples = 32,
     data_dir: DataDir = None,
@@ -71,10 +74,11 @@ def predict(
 
 def _read_inputs(path: Path, shape: tuple[int, ...]) -> torch.Tensor:
     try:
-        table = path.suffix != ".npy"
-        array = np.loadtxt(path, delimiter=",", ndmin=2) if table else np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _read_table(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} ({error}): give numbers only: .npy, or .csv without a header.") from error
+        raise InputError(
+            f"cannot read {path} ({error}): give numbers only, as .npy or .csv, which may have one row of names on top."
+        ) from error
     size = int(np.prod(shape))
     if array.ndim == 0 or len(array) == 0 or array.size != len(array) * size:
         raise InputError(
@@ -83,6 +87,27 @@ def _read_inputs(path: Path, shape: tuple[int, ...]) -> torch.Tensor:
     if not np.isfinite(array).all():
         raise InputError(f"{path} has NaN or infinity in row {int(np.argwhere(~np.isfinite(array))[0][0])}.")
     return torch.from_numpy(array.astype(np.float32)).reshape(-1, *shape)
+
+
+def _read_table(path: Path) -> NDArray[np.float64]:
+    """Rows of numbers; a first row of names, none of which is a number, is passed over and said to be."""
+    lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]  # a spreadsheet's mark
+    names = [cell.strip().strip('"') for cell in lines[0].split(",")] if lines else []
+    if lines and not any(map(_is_number, names)):
+        del lines[0]
+        some = f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        console.print(f"the first row of {path} is a header ({some}) and no input", markup=False, soft_wrap=True)
+    if not lines:
+        raise ValueError("it holds no row of numbers")
+    return np.loadtxt(lines, delimiter=",", ndmin=2)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _rows(answer: ClassPredictive | GaussianPredictive, about: Data) -> list[dict[str, float]]:

@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, get_args
@@ -18,6 +19,8 @@ from credent.papers import Experiment, Scale, reproduce_paper
 from credent.papers import reproduce as reproduce_one
 from credent.papers.reproduce import SMOKE, Reproduction
 from credent.papers.verdict import Outcome
+
+_LEGEND = "At each scale: cells · about how long on 2 cores; --json says it in full."
 
 
 @guarded
@@ -82,17 +85,23 @@ def _list(as_json: bool) -> None:
         ]
         typer.echo(json.dumps(rows))
         return
-    table = Table(title="experiments", box=None, title_justify="left")
+    table = Table(title="experiments", caption=_LEGEND, box=None, title_justify="left", caption_justify="left")
     for column in ("name", "title", *(scale.value for scale in Scale)):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column != "title")
     for each in known:
-        table.add_row(each.name, each.title, *(_size(each, scale) for scale in Scale))
+        table.add_row(each.name, each.title, *(_short(each, scale) for scale in Scale))
     Console().print(table)
 
 
 def _size(experiment: Experiment, scale: Scale) -> str:
     cells = len(set(experiment.cells(scale)))
     return " · ".join(filter(None, (f"{cells} cells", experiment.takes.get(scale))))
+
+
+def _short(experiment: Experiment, scale: Scale) -> str:
+    """The same without words, for a column: what is said of cores and of shared cells is left to --json."""
+    cells, _, takes = _size(experiment, scale).partition(" cells")
+    return cells + re.split(" on |,", takes)[0]
 
 
 def _tell(page: Path, done: tuple[Reproduction, ...], as_json: bool) -> None:

@@ -8,12 +8,13 @@ prior. An objective is an `nn.Module` whose forward is the loss; what it was mad
 """
 
 import math
+import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsIndex
 
 from torch import Tensor, nn
 
@@ -62,7 +63,8 @@ class Objective(nn.Module, ABC):
         self, net: nn.Module, likelihood: Likelihood, prior: Description, num_data: int, beta: Beta, random: Random
     ) -> None:
         super().__init__()
-        if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data < 1:
+        whole = isinstance(num_data, SupportsIndex) and not isinstance(num_data, bool)  # numpy's integers too
+        if not whole or num_data < 1:
             raise InputError(
                 f"num_data={num_data!r}: the number of training examples, len(dataset), not of batches. The penalty is"
                 " paid once per data set, so each batch needs to know its share."
@@ -78,7 +80,7 @@ class Objective(nn.Module, ABC):
             )
         self.net = net
         self.likelihood = likelihood
-        self.num_data = num_data
+        self.num_data = operator.index(num_data)
         self.beta = beta
         self.network = Network(net)
         self.layout = Layout(net, random)
@@ -152,11 +154,26 @@ class Objective(nn.Module, ABC):
                 )
         return predict(self.net, self.posterior, self.likelihood, x, samples=samples, **options)
 
-    def param_groups(self, lr: float, scale_lr: float | None = None) -> list[dict[str, Any]]:
+    def param_groups(
+        self, lr: float, scale_lr: float | None = None, *, ratio: float | None = None
+    ) -> list[dict[str, Any]]:
         """Groups for any torch optimiser: means, scales (of q and of the penalty), and what is not random.
 
-        Random parameters have their prior, so weight decay is off for them and for the scales.
+        The scales' rate is `scale_lr`, or `ratio` times that of the means, or the same. Random parameters have their
+        prior, so weight decay is off for them and for the scales.
         """
+        if ratio is not None:
+            if scale_lr is not None:
+                raise InputError(
+                    f"param_groups(scale_lr={scale_lr:g}, ratio={ratio:g}) says the scales' rate twice: write"
+                    f" param_groups(lr={lr:g}, scale_lr={scale_lr:g}) or param_groups(lr={lr:g}, ratio={ratio:g})."
+                )
+            if not (ratio >= 0 and math.isfinite(ratio)):
+                raise InputError(
+                    f"param_groups(ratio={ratio:g}): scales learn at ratio times the means' rate, so it is a number"
+                    " >= 0, such as 0.1 for scales ten times slower."
+                )
+            scale_lr = ratio * lr
         means = list(self.layout.params().values())
         scales = [*self.posterior.parameters(), *self.penalty.parameters()]
         mine = {id(p) for p in [*means, *scales]}

@@ -10,9 +10,13 @@ Elsewhere it is slower, and beyond alpha h = 2 (1 + mu) it diverges.
 [0.8202, 0.5, 0.8]
 >>> rates(0.25, curvature=2.0)
 (0.125, 1.125)
+>>> region(curvature=2.0, momenta=(0.0, 0.25)).highest
+(0.5, 1.125)
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +25,8 @@ from torch import Tensor, nn
 from credent.errors import InputError
 from credent.objectives.objective import Objective, mean_nll
 
+_MOMENTA = tuple(i / 100 for i in range(100))
+
 
 def rates(momentum: float, curvature: float) -> tuple[float, float]:
     """The smallest and the largest rate inside the region for this curvature."""
@@ -28,6 +34,32 @@ def rates(momentum: float, curvature: float) -> tuple[float, float]:
         raise InputError(f"rates({momentum}, curvature={curvature}): momentum in [0, 1) and a positive curvature.")
     root = math.sqrt(momentum)
     return (1 - root) ** 2 / curvature, (1 + root) ** 2 / curvature
+
+
+@dataclass(frozen=True)
+class Region:
+    """The region of one curvature in the plane of momentum and rate: two curves, (m,) each."""
+
+    curvature: float
+    momenta: tuple[float, ...]
+    lowest: tuple[float, ...]
+    """The smallest robust rate at each momentum."""
+    highest: tuple[float, ...]
+    """The largest."""
+
+
+def region(curvature: float, momenta: Sequence[float] = _MOMENTA) -> Region:
+    """The curves that bound the region of this curvature."""
+    lowest, highest = zip(*(rates(momentum, curvature) for momentum in momenta), strict=True)
+    return Region(curvature, tuple(momenta), lowest, highest)
+
+
+def region_of(objective: Objective, batch: tuple[Any, Tensor], steps: int = 30) -> Region:
+    """The same for the largest curvature of an objective, estimated on a batch: `region(curvature(...))`.
+
+    Flatter directions ask for larger rates; the momentum that takes them all in is where their regions overlap.
+    """
+    return region(curvature(objective, batch, steps))
 
 
 def spectral_radius(momentum: float, rate: float, curvature: float = 1.0) -> float:

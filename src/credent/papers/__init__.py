@@ -3,7 +3,7 @@
 Adding a paper is one file with a tuple of experiments, and its line in `ALL`.
 """
 
-from credent.papers import bnp, ir, pp, vl
+from credent.papers import bnp, ir, pp, tb, vl
 from credent.papers.experiment import Experiment, Scale
 from credent.papers.reproduce import Reproduction, reproduce, reproduce_paper
 from credent.papers.seeds import by_seed, estimate
@@ -23,5 +23,11 @@ __all__ = [
     "together",
 ]
 
-ALL: tuple[Experiment, ...] = (*vl.EXPERIMENTS, *pp.EXPERIMENTS, *bnp.EXPERIMENTS, *ir.EXPERIMENTS)
+ALL: tuple[Experiment, ...] = (
+    *vl.EXPERIMENTS,
+    *pp.EXPERIMENTS,
+    *bnp.EXPERIMENTS,
+    *ir.EXPERIMENTS,
+    *tb.EXPERIMENTS,
+)
 EXPERIMENTS = {each.name: each for each in ALL}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from credent import families, models, priors
@@ -64,7 +65,8 @@ def network(model: str, data: Data, outputs: int) -> nn.Module:
         raise InputError(
             f"{model} is for images of 28x28 and more, and {data.name} has shape {data.shape}: --model mlp."
         )
-    return _FOR_IMAGES[model](outputs, in_channels=data.shape[0])
+    # channels last: convolutions on a CPU take 0.8 of the time, and the numbers are the same
+    return _FOR_IMAGES[model](outputs, in_channels=data.shape[0]).to(memory_format=torch.channels_last)
 
 
 def prior(name: str, scale: str | None) -> Description:

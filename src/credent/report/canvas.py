@@ -22,8 +22,9 @@ import matplotlib.style
 from markupsafe import Markup
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import Formatter
+from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, NullFormatter
 
 from credent.report.palette import COLOURS, light
 
@@ -114,6 +115,14 @@ def plain_ticks(axes: Axes) -> None:
     """Tick labels as people write numbers, 60,000 and not 6e4, with as many decimals on a whole axis."""
     axes.xaxis.set_major_formatter(_Plain())
     axes.yaxis.set_major_formatter(_Plain())
+
+
+def log_ticks(axis: Axis, low: float, high: float) -> None:
+    """Ticks of a logarithmic axis for data from `low` to `high`: powers of ten, with 2 and 5 where those are few."""
+    steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
+    axis.set_major_locator(LogLocator(10, subs=steps, numticks=6))
+    axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 class _Plain(Formatter):

@@ -11,6 +11,7 @@ True
 """
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import ArrayLike
@@ -40,7 +41,8 @@ def reliability_diagram(
     error = DASH if ece is None or not np.isfinite(ece) else share(ece)
     caption = (
         "Inputs are grouped by how sure the network said it was. Each bar shows how often it was then right; one that "
-        "reaches the dashed diagonal is honest, one below it is overconfident, one above it is underconfident. The "
+        "reaches the dashed diagonal is honest, one below it is overconfident, one above it is underconfident, and the "
+        "gap has the colour of which. The "
         "strip below shows where the inputs are: a gap in a bin with few inputs matters little. "
         f"The gaps, weighted by inputs, average to the calibration error (ECE): {error}, where 0% is perfect."
     )
@@ -49,18 +51,14 @@ def reliability_diagram(
 
     def paint(figure: Drawing) -> None:
         top, strip = figure.subplots(2, 1, sharex=True, height_ratios=(5, 1))
-        for number, (low, high, said, right, n) in enumerate(bins.T):
+        for low, high, said, right, n in bins.T:
             place = {"x": (low + high) / 2, "width": 0.88 * (high - low)}
             tip = f"said {share(said)}, was right {share(right)}, {n:,.0f} inputs"
-            (bar,) = top.bar(height=right, color=light("blue"), label="was right" if number == 0 else None, **place)
+            (bar,) = top.bar(height=right, color=light("blue"), label=_once(top, "was right"), **place)
             mark(bar, "accuracy", tip)
-            (gap,) = top.bar(
-                height=said - right,
-                bottom=right,
-                color=light("orange"),
-                alpha=0.5,
-                label="gap" if number == 0 else None,
-                **place,
+            missing, role = ("overconfident", "orange") if said > right else ("underconfident", "teal")
+            (gap,) = top.bar(  # opaque: a tint of one colour over another is a third that means nothing
+                height=said - right, bottom=right, color=light(role), label=_once(top, missing), **place
             )
             mark(gap, "gap", tip)
             (inputs,) = strip.bar(height=n / bins[4].sum(), color=light("muted"), **place)
@@ -76,3 +74,8 @@ def reliability_diagram(
 
     tops = ", ".join(f"said {share(said)} was right {share(right)}" for _, _, said, right, _ in bins.T)
     return Figure(TITLE, draw(paint, f"Reliability diagram, calibration error {error}: {tops}", 350), caption, TOPIC)
+
+
+def _once(axes: Axes, label: str) -> str | None:
+    """The label, unless a bar has it already."""
+    return None if label in axes.get_legend_handles_labels()[1] else label
