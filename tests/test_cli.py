@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import credent as cr
 from credent.cells import Cell
 from credent.cli import app
-from credent.papers import Experiment, Scale, by_seed, lower
+from credent.papers import EXPERIMENTS, Experiment, Scale, by_seed, lower
 from credent.recipe import Recipe
 from credent.report import Column, Section
 from credent.report import Table as ReportTable
@@ -87,6 +87,17 @@ def test_predict_reads_and_writes_tables(trained, tmp_path):
     assert (tmp_path / "p.csv").read_text().splitlines() == printed.splitlines()
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_one_row_of_names_is_no_input(trained, tmp_path, mark):
+    x = cr.data.load("digits").test[:3][0].flatten(1).numpy()
+    np.savetxt(tmp_path / "plain.csv", x, delimiter=",")
+    names = ",".join(f"pixel {i}" for i in range(64))
+    (tmp_path / "named.csv").write_text(f"{mark}{names}\n{(tmp_path / 'plain.csv').read_text()}", encoding="utf-8")
+    result = run("predict", trained, tmp_path / "named.csv", "--json")
+    assert json.loads(result.stdout) == reply("predict", trained, tmp_path / "plain.csv", "--json")
+    assert "is a header (pixel 0, pixel 1, pixel 2, ...)" in result.stderr.replace("\n", " ")
+
+
 def test_regression_predicts_in_original_units(tmp_path):
     reply("fit", "--data", "cubic", "--epochs", "300", "--out", tmp_path / "c", "--json")
     (tmp_path / "x.csv").write_text("3.0\n-3.0\n")
@@ -109,6 +120,7 @@ def test_map_method(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["sgld", "psgld", "bnp"])
+@pytest.mark.filterwarnings("ignore:32 draws are worth")
 def test_a_sampler_answers_with_its_draws(method, tmp_path):
     out = tmp_path / "s"
     made = reply("fit", "--method", method, "--epochs", "4", "--out", out, "--json")
@@ -261,6 +273,23 @@ def test_reproduce_names_what_there_is():
     assert "coin/figure1" in run("reproduce").stderr.replace("\n", " ")
 
 
+def test_an_unknown_command_is_answered_with_a_close_one():
+    result = run("reprodce")
+    assert result.exit_code == 2
+    assert "reproduce" in result.stderr
+
+
+def test_the_list_of_experiments_fits_a_terminal(monkeypatch):
+    """Two lines each at most, in 100 columns; only titles wrap."""
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [line.rstrip() for line in run("reproduce", "--list").stdout.splitlines()]
+    assert max(map(len, lines)) <= 100
+    names = [number for number, line in enumerate(lines) if line[1:].split(" ")[0] in EXPERIMENTS]
+    assert len(names) == len(EXPERIMENTS) >= 20
+    assert max(np.diff(names)) <= 2
+    assert "72 · 45 min" in next(line for line in lines if "vl/table1" in line)
+
+
 @pytest.mark.parametrize(
     "command", [[], ["fit"], ["evaluate"], ["predict"], ["list"], ["demo"], ["data", "download"], ["reproduce"]]
 )
@@ -312,7 +341,14 @@ def test_resume_goes_on_as_it_was_begun(trained):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("1,2\n", "64 numbers"), ("a,b\n", "numbers only"), (",".join(["nan"] * 64) + "\n", "row 0")]
+    ("text", "words"),
+    [
+        ("1,2\n", "64 numbers"),
+        ("a,b\n", "no row of numbers"),
+        ("a,1\n", "row of names"),
+        ("a,b\nc,d\n", "row of names"),
+        (",".join(["nan"] * 64) + "\n", "row 0"),
+    ],
 )
 def test_bad_inputs_are_explained(text, words, trained, tmp_path):
     (tmp_path / "x.csv").write_text(text)

@@ -25,6 +25,7 @@ def linear_case(target_std=2.0):
     return objective, Draws([{"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[3.0]])}]), data
 
 
+@pytest.mark.filterwarnings("ignore:2 draws of a chain")
 def test_regression_scores_by_hand_in_original_units():
     objective, posterior, data = linear_case()
     scores = evaluate(objective, posterior, data).scores
@@ -61,6 +62,7 @@ def test_strange_inputs_keep_values_and_lose_shape():
     assert all(torch.equal(strange[k], again[k]) for k in strange)
 
 
+@pytest.mark.filterwarnings("ignore:2 draws of a chain")
 def test_figures_of_both_kinds():
     objective, posterior, data = linear_case()
     found = evaluate(objective, posterior, data)
@@ -72,3 +74,20 @@ def test_figures_of_both_kinds():
     drawn = figures(bnn, bnn.posterior, data, found, [])
     assert len(drawn) == 5  # reliability, refusing, two separations, the hardest inputs
     assert all(figure.caption for figure in drawn)
+
+
+def test_a_page_takes_one_line(tmp_path):
+    data = cr.data.load("digits")
+    bnn = cr.VI(cr.models.MLP(64, 10, (8,)), cr.likelihoods.Categorical(), num_data=1000)
+    written = cr.pictures.page(bnn, bnn.posterior, data, [{"step": 1, "nll": 1.0}], settings={"lr": 1e-3})
+    html = written.write(tmp_path / "run.html").read_text()
+    score = evaluate(bnn, bnn.posterior, data).scores["accuracy"]
+    for words in (
+        "VI on digits",
+        f"{100 * score:.2f}",
+        "Training",
+        "Did the scales converge?",
+        "lr",
+        "500 test examples",
+    ):
+        assert words in html

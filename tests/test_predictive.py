@@ -6,6 +6,7 @@ import torch
 from scipy import optimize, stats
 
 from credent.errors import InputError
+from credent.likelihoods import Categorical
 from credent.predictive import BinaryPredictive, ClassPredictive, GaussianPredictive
 
 
@@ -269,3 +270,23 @@ def test_labels_are_checked():
         pred.log_prob(torch.zeros(2))
     with pytest.raises(InputError, match="one per prediction"):
         pred.log_prob(torch.zeros(2, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("count", [2, 10, 32, 33])
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_few_and_many_classes_have_the_softmax(count, size):
+    """By the short way and by torch's own, against double precision; also where logits are huge."""
+    logits = size * torch.randn(3, 7, count, generator=torch.Generator().manual_seed(0))
+    logits[0, 0] = torch.tensor([-torch.inf] + [0.0] * (count - 1))
+    ours = Categorical().predictive(list(logits))
+    naive = ClassPredictive.average(list(logits.double().log_softmax(-1)))
+    for name in ("log_probs", "stddev", "aleatoric"):
+        torch.testing.assert_close(getattr(ours, name).double(), getattr(naive, name), rtol=2e-6, atol=2e-6)
+
+
+def test_the_softmax_of_few_classes_has_its_gradient():
+    logits = torch.randn(2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    ours = Categorical().predictive(list(logits)).log_probs[:, 1].sum()
+    naive = logits.softmax(-1).mean(0).log()[:, 1].sum()
+    found, expected = (torch.autograd.grad(value, logits)[0] for value in (ours, naive))
+    torch.testing.assert_close(found, expected)

@@ -24,7 +24,7 @@ class NonFiniteError(CredentError, ArithmeticError):
 
 
 class ConvergenceWarning(UserWarning):
-    """Training as it is set up cannot bring the scales of a posterior where they belong."""
+    """A posterior is not what it claims to be: scales that training cannot bring home, or chains that are too short."""
 
 
 class BudgetError(CredentError, MemoryError):

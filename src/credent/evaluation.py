@@ -21,6 +21,9 @@ from credent.families.dirac import DiracPosterior
 from credent.objectives import Objective
 from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
+from credent.training.short_chains import warn_of_short_chains
+
+_ASKED = 64  # test inputs on which chains are compared
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Evaluation:
 
 
 def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: int = 32, seed: int = 0) -> Evaluation:
-    """Score a posterior on the test part of its data with `samples` draws."""
+    """Score a posterior on the test part of its data with `samples` draws; chains that are too short are warned of."""
     device = objective.layout.first().device
     x, y = (t.to(device) for t in data.test[:])
 
@@ -53,6 +56,9 @@ def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: in
         assert isinstance(answer, ClassPredictive | GaussianPredictive)
         return answer
 
+    warn_of_short_chains(
+        posterior, objective.net, objective.likelihood, x[:_ASKED], how=objective.how, statistics=statistics
+    )
     pred = ask(x)
     if isinstance(pred, GaussianPredictive):
         return Evaluation(_regression_scores(pred, y, data), pred)

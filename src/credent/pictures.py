@@ -1,4 +1,4 @@
-"""The figures of an evaluated run: training, trust in its confidence, strange inputs, and the hardest cases."""
+"""The page of a run and its figures: training, trust in its confidence, strange inputs, and the hardest cases."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -9,19 +9,47 @@ from torch import Tensor
 
 from credent import metrics
 from credent.data import Data, batches
-from credent.evaluation import Evaluation
+from credent.evaluation import Evaluation, evaluate
 from credent.families import Posterior
 from credent.families.location_scale import LocationScale
 from credent.objectives import Objective
 from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
 from credent.priors import Prior
-from credent.report import Column, Estimate, Figure, Note, Section, Table, plots
+from credent.report import Column, Estimate, Figure, Note, Page, Section, Table, plots, run_page
 from credent.training.convergence import convergence
 
 V = TypeVar("V")
 _SHOWN = 12
 _LEVELS = np.linspace(0.05, 0.95, 19)
+
+
+def page(
+    objective: Objective,
+    posterior: Posterior,
+    data: Data,
+    history: Sequence[dict[str, Any]] = (),
+    found: Evaluation | None = None,
+    *,
+    title: str = "",
+    subtitle: str = "",
+    settings: Mapping[str, Any] | None = None,
+    footer: str = "",
+) -> Page:
+    """The page of a trained run: scores on its test data, every figure, what was run; `page(...).write("run.html")`.
+
+    found: the scores and predictions of `evaluate`, where they are there already.
+    """
+    found = evaluate(objective, posterior, data) if found is None else found
+    return run_page(
+        title or f"{type(objective).__name__} on {data.name}",
+        shown(found.scores),
+        figures(objective, posterior, data, found, history),
+        {**(settings or {}), "draws at test time": found.predictive.num_draws},
+        more=[convergence_section(objective, data)] if pulled(objective) else [],
+        subtitle=f"{subtitle}{len(data.train):,} training and {len(data.test):,} test examples.",
+        footer=footer,
+    )
 
 
 def figures(

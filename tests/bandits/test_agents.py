@@ -26,7 +26,7 @@ from credent.bandits import (
     paper_agents,
     play,
 )
-from credent.bandits.agent import seed_for
+from credent.bandits.agent import DivergedError, seed_for
 from credent.errors import InputError, NonFiniteError
 
 FULL = Schedule(random=0, every=10, steps=1, batch=1000, capacity=25)
@@ -275,6 +275,32 @@ def test_a_seed_that_diverges_is_named_and_the_others_play_on(kind):
     assert lost[1, -10:].all()
     with pytest.raises(NonFiniteError, match="seed 5: "):
         play(OneDiverges(wild=5), agent, 120, (5,))
+
+
+class AllDiverge(OneDiverges):
+    """Each stream has its own size of rewards, and all are too much."""
+
+    def __init__(self, sizes):
+        self.sizes = {seed_for([seed], "environment"): size for seed, size in sizes.items()}
+
+    def trials(self, n, generator):
+        pays = torch.tensor([0.0, 1.0]).expand(n, 2)
+        return Trials(torch.randn(n, 2, generator=generator), pays, self.sizes[generator.initial_seed()] * pays)
+
+
+def test_when_no_seed_is_left_the_error_names_each_and_has_the_regret_until_then():
+    quick = Schedule(random=40, every=10, steps=1, batch=16)
+    agent = SGD(hidden=(6,), lr=1e-3, schedule=quick)
+    with pytest.raises(DivergedError, match=r"seeds 5, 3: none is left.*seed 5: SGD: .* seed 3: SGD: ") as caught:
+        play(AllDiverge({3: 1e7, 5: 1e30}), agent, 400, (3, 5))
+    assert caught.value.seeds == (5, 3)
+    regret = caught.value.regret
+    assert regret.shape == (2, 400)
+    later, first = (int(row.isnan().float().argmax()) for row in regret)
+    assert 40 <= first < later < 400
+    for row, lost in ((regret[0], later), (regret[1], first)):
+        assert row[lost:].isnan().all()
+        assert set(row[:lost].tolist()) == {0.0, 1.0}
 
 
 def test_the_seeds_beside_one_that_diverges_decide_as_they_would_without():

@@ -112,6 +112,32 @@ def test_a_seed_that_diverged_is_a_row_of_nan_with_its_reason(tmp_path):
         same(found, compare({"wild": WildOnce()}, agents, 100, range(3), tmp_path, jobs=1, progress=False))
 
 
+def test_a_group_of_which_every_seed_diverged_keeps_its_curves_and_blames_each_for_itself(tmp_path):
+    agents = {"SGD": SGD(hidden=(6,), lr=1e-3, schedule=Schedule(random=40, every=10, steps=4, batch=16))}
+    with pytest.warns(UserWarning, match="1 of 2 seeds .* seed 1: SGD"):
+        found = compare({"wild": WildOnce()}, agents, 100, (1, 2), tmp_path, together=1, jobs=1, progress=False)
+    curve = found.regret["wild", "SGD"][0]
+    assert np.isfinite(curve[:40]).all()
+    assert np.isnan(curve[-1])
+    assert list(found.failures["wild", "SGD"]) == [1]
+    assert found.failures["wild", "SGD"][1].startswith("seed 1: SGD: the loss is")
+
+
+def test_printed_it_is_a_small_table(tmp_path):
+    found = compare(WORLDS, AGENTS, 20, range(3), tmp_path, jobs=1, progress=False)
+    caption, head, uniform, thompson = str(found).splitlines()
+    assert caption == "Cumulative regret after 20 decisions (± one standard error)"
+    assert head.split() == ["agent", "linear", "linear,", "seeds", "wheel", "wheel,", "seeds"]
+    assert uniform.startswith("uniform   ")
+    value, error = found.mean("linear", "Thompson")[-1], found.error("linear", "Thompson")[-1]
+    name, mean, _, spread, count, *_ = thompson.split()
+    assert (name, count) == ("Thompson", "3")
+    assert float(mean) == pytest.approx(value, rel=0.1)
+    assert float(spread) == pytest.approx(error, rel=0.1)
+    assert len({len(line) for line in (head, uniform, thompson)}) == 1
+    assert repr(found) == str(found)
+
+
 def test_seeds_are_checked_and_may_be_an_array(tmp_path):
     world, agent = {"wheel": Wheel()}, {"uniform": Uniform()}
     found = compare(world, agent, 10, np.arange(2), tmp_path, jobs=1, progress=False)

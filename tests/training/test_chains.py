@@ -1,6 +1,7 @@
 """Chains: one posterior of many, whether they agree, and how they are run side by side."""
 
 import os
+import re
 import subprocess
 import sys
 import types
@@ -14,11 +15,12 @@ from torch import nn
 
 import credent as cr
 from credent.cells import workers
-from credent.errors import CredentError, InputError
+from credent.errors import CredentError, InputError, NonFiniteError
 from credent.families import Draws
 from credent.families.draws import DrawFiles
 from credent.metrics.chains import LEAST
 from credent.training.mixing import Chains
+from credent.training.progress import StepFile, _read
 
 SCRIPT = Path(__file__).with_name("side_by_side.py")
 
@@ -154,6 +156,28 @@ def test_chains_of_different_networks_are_refused(other):
 def test_the_module_is_not_hidden_by_the_function():
     assert cr.training.mixing.Chains is Chains
     assert callable(cr.training.chains)
+
+
+# -- printed ----------------------------------------------------------------------------------------------------------
+
+
+def test_printed_chains_say_how_many_and_whether_they_agree(q):
+    assert repr(q) == "Chains(2 chains, 5 draws)"
+    assert (
+        str(q) == f"2 chains of 2 to 3 draws of 3 weights; whether they agree is asked of at least {LEAST} draws each"
+    )
+    noise = torch.randn(3, 40, 2, generator=torch.Generator().manual_seed(0))
+    longer = Chains([Draws([{"w": v} for v in each]) for each in noise])
+    agree = longer.mixing_of_weights()
+    worst, least = cr.metrics.rhat(noise).max(), cr.metrics.ess(noise).min()
+    assert str(agree) == f"R-hat at most {worst:.3g}, ESS at least {least:.3g} of 120 draws in 3 chains"
+    assert str(longer).startswith(f"3 chains of 40 draws of 2 weights. Of 2 weights: {agree}. ")
+
+
+def test_of_a_large_network_some_weights_are_looked_at():
+    values = torch.randn(2, 8, 5000, generator=torch.Generator().manual_seed(0))
+    q = Chains([Draws([{"w": v[:4999], "b": v[4999:]} for v in each]) for each in values])
+    assert "Of 101 weights: R-hat" in str(q)
 
 
 # -- arviz ------------------------------------------------------------------------------------------------------------
@@ -323,6 +347,101 @@ def test_one_that_raises_among_others():
     with pytest.warns(UserWarning, match=r"1 of 3 chains did not finish.*chain 1: ArithmeticError: by zero"):
         posterior = cr.chains(start, 3, jobs=1)
     assert firsts(posterior.draws()) == [1, 3]
+
+
+def diverging(net, seed, **where):
+    """A chain whose step is too large, which has left some draws when it says so."""
+    x = torch.linspace(-1, 1, 20).reshape(10, 2)
+    objective = cr.MAP(net, cr.likelihoods.Gaussian(scale=0.5), num_data=10)
+    sampler = cr.samplers.SGLD(net.parameters(), lr=10.0, num_data=10)
+    return cr.fit(objective, sampler, [(x, x.sum(1, keepdim=True))], steps=400, keep=cr.Thin(0, 1), **where)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_a_diverging_chain_had_drawn_is_kept_beside_the_others(tmp_path, on_disk):
+    begun = []
+
+    def start(seed, **where):
+        begun.append(seed)
+        if len(begun) == 2:
+            return diverging(nn.Linear(2, 1), seed, **where)
+        return cr.Result(Draws(chain([len(begun)])), [], 1, None)
+
+    with pytest.warns(UserWarning, match=r"chain 1: NonFiniteError: .*chains 1 had drawn is in the posterior's `left_"):
+        posterior = cr.chains(start, 3, jobs=1, run_dir=tmp_path if on_disk else None)
+    assert firsts(posterior.draws()) == [1, 3]
+    assert list(posterior.left_out) == [1]
+    kept = posterior.left_out[1]
+    assert 2 < len(kept) < 400
+    assert all(bool(w.isfinite().all()) for params in kept.draws() for w in params.values())
+
+
+def test_when_all_chains_diverge_the_error_has_their_draws():
+    lengths = []
+
+    def start(seed, **where):
+        try:
+            return diverging(nn.Linear(2, 1), seed, **where)
+        except NonFiniteError as error:
+            lengths.append(len(error.draws))
+            raise
+
+    with pytest.raises(NonFiniteError, match=r"none of 2 chains finished.*`draws`") as caught:
+        cr.chains(start, 2, jobs=1)
+    assert len(Draws(caught.value.draws)) == sum(lengths) > 4
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_chains_in_a_terminal_show_one_line_of_steps(monkeypatch, capsys):
+    """Two chains, one after the other: steps of both together, the share of each."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+
+    def start(seed, progress, **where):
+        for step in range(1, 11):
+            progress(step, 10)
+        return cr.Result(Draws(chain([1])), [], 1, None)
+
+    cr.chains(start, 2, jobs=1)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert "2 chains" in plain
+    assert "20/20" in plain
+    assert "100% · 100%" in plain
+
+
+def test_a_step_file_is_read_back_and_a_waiting_chain_has_none(tmp_path):
+    tell = StepFile(tmp_path / "0")
+    tell(1, 100)
+    tell(2, 100)  # just now: not written
+    assert _read(tmp_path / "0") == (1, 100)
+    tell(100, 100)
+    assert _read(tmp_path / "0") == (100, 100)
+    assert _read(tmp_path / "1") == (0, 0)
+    (tmp_path / "1").write_text("")
+    assert _read(tmp_path / "1") == (0, 0)
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_elsewhere_and_when_asked_to_be_they_are_quiet(monkeypatch, capsys, forced):
+    if forced:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+
+    def start(seed, **where):
+        assert where["progress"] is False
+        return cr.Result(Draws(chain([1])), [], 1, None)
+
+    cr.chains(start, 2, jobs=1, progress=not forced)
+    assert capsys.readouterr().err == ""
+
+
+def test_fit_tells_a_function_how_far_it_is():
+    told = []
+    net = nn.Linear(2, 1)
+    objective = cr.MAP(net, cr.likelihoods.Gaussian(scale=0.5), num_data=10)
+    cr.fit(objective, None, [(torch.zeros(10, 2), torch.zeros(10, 1))], steps=3, progress=lambda *how: told.append(how))
+    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_chains_that_cannot_be(tmp_path):

@@ -30,7 +30,10 @@ from credent.errors import InputError, NonFiniteError
 
 
 class DivergedError(NonFiniteError):
-    """Some seeds can learn no more; the player that raised it from `learn` goes on for the others."""
+    """These seeds can learn no more; a player that raises it from `learn` goes on for the others."""
+
+    regret: Tensor | None = None
+    """From `play`, when no seed is left: the regret of each until it diverged, then NaN, (seeds, steps)."""
 
     def __init__(self, reason: str, seeds: Sequence[int]) -> None:
         listed = ", ".join(map(str, seeds))

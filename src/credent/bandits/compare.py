@@ -61,7 +61,7 @@ class Run(Cell):
         return {"after": after.tolist(), "regret": regret[:, after - 1].tolist(), "diverged": diverged}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Cumulative regret (seeds, points) by environment and agent, `after` so many decisions (points,)."""
 
@@ -71,6 +71,14 @@ class Comparison:
     regret: dict[tuple[str, str], NDArray[np.float64]]
     failures: dict[tuple[str, str], dict[int, str]]
     """Why seeds did not come to the end, by pair and seed."""
+
+    def __repr__(self) -> str:
+        """The table in plain text: regret at the end, plus or minus its standard error, by agent and environment."""
+        table = self.table()
+        cells = [[column.label for column in table.columns], *table.texts()]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells)
+        return "\n".join([f"{table.caption} (± one standard error)", *lines])
 
     def finished(self, environment: str, agent: str) -> NDArray[np.float64]:
         """The rows of the seeds that came to the end."""

@@ -4,7 +4,8 @@ A seed decides which trials come, how the network begins, which arms are taken b
 whichever seeds run beside it. The noise of samplers and variational draws is one stream for all seeds of a call, so
 runs with noise are the same in law, not number for number, when seeds are grouped otherwise.
 
-A seed that diverges has NaN for its regret from then on, and a warning says why; the others play on.
+A seed that diverges has NaN for its regret from then on, and a warning says why; the others play on. When none is
+left, that is an error, whose `regret` is what there was until then.
 
 Shapes: the regret of each decision, (seeds, steps) float64.
 
@@ -27,11 +28,18 @@ from credent.bandits.agent import Agent, DivergedError, Player, checked_seeds, s
 from credent.bandits.environment import Environment
 from credent.errors import InputError
 
+_KEPT = "The regret until then, and NaN from then on, is this error's `regret`."
+
 
 def play(environment: Environment, agent: Agent, steps: int, seeds: Sequence[int]) -> Tensor:
     """Exact regret of each of `steps` decisions, for each seed."""
     played = played_out(environment, agent, steps, seeds)
-    for reason in dict.fromkeys(played.diverged.values()):
+    reasons = list(dict.fromkeys(played.diverged.values()))  # seeds that were lost in one turn share theirs
+    if len(played.diverged) == len(played.regret):
+        error = DivergedError(f"none is left to play on. {' '.join(reasons)} {_KEPT}", tuple(played.diverged))
+        error.regret = played.regret
+        raise error
+    for reason in reasons:
         warnings.warn(f"NaN from then on: {reason}", stacklevel=2)
     return played.regret
 
@@ -45,7 +53,7 @@ class Played:
 
 
 def played_out(environment: Environment, agent: Agent, steps: int, seeds: Sequence[int]) -> Played:
-    """What `play` does, with what became of seeds that diverged; if all do, their error is raised."""
+    """What `play` does, with what became of seeds that diverged, be it all of them."""
     seeds = checked_seeds(seeds, "play")
     if steps < 1:
         raise InputError(f"play(steps={steps}): at least one decision.")
@@ -62,7 +70,7 @@ def played_out(environment: Environment, agent: Agent, steps: int, seeds: Sequen
             )
         player = agent.start(features, arms, seeds)
         every = _turn(player)
-        taken = torch.empty(steps, len(seeds), dtype=torch.long)
+        taken = torch.zeros(steps, len(seeds), dtype=torch.long)
         diverged: dict[int, str] = {}
         for start in range(0, steps, every):
             now = slice(start, start + every)
@@ -73,9 +81,9 @@ def played_out(environment: Environment, agent: Agent, steps: int, seeds: Sequen
                 player.learn(contexts[now], chosen, rewards[now].gather(2, chosen[..., None])[..., 0])
             except DivergedError as error:
                 diverged |= dict.fromkeys(error.seeds, str(error))
-                if len(diverged) == len(seeds):
-                    raise
                 expected[now.stop :, [seeds.index(seed) for seed in error.seeds]] = math.nan
+                if len(diverged) == len(seeds):
+                    break
     regret = expected.amax(2) - expected.gather(2, taken[..., None])[..., 0]
     return Played(regret.T.double(), diverged)
 

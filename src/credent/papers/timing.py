@@ -6,11 +6,14 @@
 True
 """
 
+import math
 import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+_FEWEST = 3  # rounds, of which a median says something
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,21 @@ class Ratio:
         return f"{self.median:.2f} [{self.low:.2f}-{self.high:.2f}]"
 
 
-def race(steps: Mapping[str, Callable[[], object]], rounds: int, repeats: int = 1) -> dict[str, list[float]]:
-    """Seconds of each contender in each round, `repeats` calls a turn, in an order that is shuffled every round."""
+def race(
+    steps: Mapping[str, Callable[[], object]], rounds: int, repeats: int = 1, seconds: float = math.inf
+) -> dict[str, list[float]]:
+    """Seconds of each contender in each round, `repeats` calls a turn, in an order that is shuffled every round.
+
+    Ends after `rounds` rounds, or with the first that ends after so many `seconds`, but has three at least.
+    """
     for step in steps.values():
         step(), step()  # memory is laid out by the first calls
     order = random.Random(0)
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
+    begun = time.perf_counter()
+    for done in range(rounds):
+        if done >= _FEWEST and time.perf_counter() - begun > seconds:
+            break
         for name in order.sample(list(steps), len(steps)):
             start = time.perf_counter()
             for _ in range(repeats):

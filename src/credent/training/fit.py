@@ -41,7 +41,7 @@ from credent.training.history import Row
 from credent.training.interrupt import Interrupt
 from credent.training.monitor import Monitor
 from credent.training.natural import check_natural, naturals, warn_of_budget
-from credent.training.progress import Report
+from credent.training.progress import Report, Tell
 from credent.training.result import Result
 from credent.training.run import Run
 from credent.training.sampling import check_sampler, noises, warn_of_burn_in
@@ -73,7 +73,7 @@ def fit(
     monitors: Sequence[Monitor] = (),
     checkpoint_every: int | None = None,
     log_every: int = 100,
-    progress: bool = True,
+    progress: bool | Tell = True,
 ) -> Result:
     """Train `objective` for so many `epochs` or optimiser `steps`.
 
@@ -88,6 +88,7 @@ def fit(
     keep: which weights of the run become the posterior's draws, for samplers.
     monitors: look at the objective while it trains, every so many steps; their numbers are rows of the history.
     checkpoint_every: steps between checkpoints; None is every 15 seconds, and always at the end or when interrupted.
+    progress: a live line, or none; or a function that is told (steps done, of how many) after every step.
     """
     if autocast not in (None, torch.bfloat16):
         raise InputError(f"autocast={autocast}: torch.bfloat16 needs no loss scaling and is the one that is supported.")
@@ -122,7 +123,7 @@ def fit(
         warn_of_short_reach(objective, optimizer, scheduler, run.total, per)
     wrapped = run.group.wrap(objective)
     saved = time.monotonic()
-    with Report(progress and run.first, run.total, run.step) as report, Interrupt() as interrupt:
+    with Report(progress if run.first else False, run.total, run.step) as report, Interrupt() as interrupt:
         while run.unfinished():
             for group in run.groups():
                 numbers = run.train(wrapped, group, clip, autocast)

@@ -17,7 +17,7 @@ Shapes: arrays are (chains, draws, ...).
 
 import fnmatch
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -35,6 +35,8 @@ from credent.network import Params
 from credent.objectives import Objective, Stacked
 from credent.predict import predict
 
+_SOME = 100  # weights that are looked at when chains are printed
+
 
 @dataclass(frozen=True)
 class Mixing:
@@ -42,6 +44,13 @@ class Mixing:
 
     rhat: dict[str, Tensor]
     ess: dict[str, Tensor]
+    chains: int
+    draws: int
+    """Of each chain, as many as the shortest has."""
+
+    def __str__(self) -> str:
+        total = f"{self.chains * self.draws} draws in {self.chains} chain{'s' if self.chains > 1 else ''}"
+        return f"R-hat at most {self.worst_rhat:.3g}, ESS at least {self.least_ess:.3g} of {total}"
 
     @property
     def worst_rhat(self) -> float:
@@ -50,17 +59,23 @@ class Mixing:
 
     @property
     def least_ess(self) -> float:
-        """The smallest effective number of draws of all that move; at least 100 per chain is advised. NaN likewise."""
+        """The smallest effective number of draws of all that move, of all chains together; NaN where nothing moves.
+
+        Vehtari et al. advise 100 times the number of chains.
+        """
         return min(_numbers(self.ess), default=math.nan)
 
 
 class Chains(Posterior):
-    """The draws of all chains, equally weighted; `chains` has each by itself."""
+    """The draws of all chains, equally weighted; `chains` has each by itself.
 
-    def __init__(self, chains: Sequence[Draws]) -> None:
+    left_out: what chains that diverged had drawn until then, by their number. It is no part of the posterior.
+    """
+
+    def __init__(self, chains: Sequence[Draws], left_out: Mapping[int, Draws] | None = None) -> None:
         if len(chains) == 0:
             raise InputError("a posterior of chains needs at least one chain with draws.")
-        self.chains = tuple(chains)
+        self.chains, self.left_out = tuple(chains), dict(left_out or {})
         forms = [{k: tuple(w.shape) for k, w in chain[0].items()} for chain in self.chains]
         for number, form in enumerate(forms):
             if form != forms[0]:
@@ -76,6 +91,21 @@ class Chains(Posterior):
 
     def __getitem__(self, index: int) -> Params:
         return self._all[index]
+
+    def __repr__(self) -> str:
+        return f"Chains({len(self.chains)} chains, {len(self)} draws)"
+
+    def __str__(self) -> str:
+        """How much there is, and whether the chains agree in some of the weights, which is quickly said."""
+        lengths, size = [len(chain) for chain in self.chains], sum(w.numel() for w in self[0].values())
+        draws = f"{lengths[0]}" if len(set(lengths)) == 1 else f"{min(lengths)} to {max(lengths)}"
+        there = f"{len(self.chains)} chain{'s' if len(lengths) > 1 else ''} of {draws} draws of {size:,} weights"
+        if min(lengths) < LEAST:
+            return f"{there}; whether they agree is asked of at least {LEAST} draws each"
+        every = max(1, size // _SOME)
+        some = torch.stack([torch.stack([_flat(w, every) for w in chain]) for chain in self._equal()])
+        agree = Mixing({"some": rhat(some)}, {"some": ess(some)}, *some.shape[:2])
+        return f"{there}. Of {some.shape[2]} weights: {agree}. What counts are predictions: mixing_of_predictions(...)"
 
     def mean(self) -> Params:
         """Mean over all draws."""
@@ -103,13 +133,14 @@ class Chains(Posterior):
 
         self._check_length()
         each = torch.stack([torch.stack([answer(w) for w in chain]) for chain in self._equal()])
-        return Mixing({"predictions": rhat(each)}, {"predictions": ess(each)})
+        return Mixing({"predictions": rhat(each)}, {"predictions": ess(each)}, *each.shape[:2])
 
     def mixing_of_weights(self, names: str = "*") -> Mixing:
         """Of the weights whose names match the pattern, such as "head.*"."""
         self._check_length()
         arrays = self.to_arrays(names)
-        return Mixing({k: rhat(w) for k, w in arrays.items()}, {k: ess(w) for k, w in arrays.items()})
+        number = len(self.chains), min(len(chain) for chain in self.chains)
+        return Mixing({k: rhat(w) for k, w in arrays.items()}, {k: ess(w) for k, w in arrays.items()}, *number)
 
     # -- for other programs -------------------------------------------------------------------------------------------
 
@@ -158,6 +189,11 @@ class Chains(Posterior):
         """The last draws of each chain, equally many."""
         least = min(len(chain) for chain in self.chains)
         return [islice(chain.draws(), len(chain) - least, None) for chain in self.chains]
+
+
+def _flat(params: Params, every: int) -> Tensor:
+    """One of every so many weights of each tensor."""
+    return torch.cat([w.flatten()[::every].float().cpu() for w in params.values()])
 
 
 def _numbers(found: dict[str, Tensor]) -> list[float]:
