@@ -3,7 +3,12 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow smoke lint bench docs clean
+# the libraries one would pick instead, in an environment of their own
+BENCH := .venv-bench
+BENCH_PYTHON := $(BENCH)/bin/python
+BENCH_STAMP := $(BENCH)/.installed
+
+.PHONY: setup demo test test-slow smoke lint bench-setup bench bench-quality bench-check docs clean
 
 setup: $(STAMP)
 
@@ -34,12 +39,30 @@ lint: setup
 	$(VENV)/bin/ruff format --check src tests bench
 	$(VENV)/bin/mypy
 
-bench: setup
-	$(PYTHON) bench/vi_step.py
-	$(PYTHON) bench/vl_step.py
+bench-setup: $(BENCH_STAMP)
+
+$(BENCH_STAMP): constraints.txt bench/requirements.txt bench/peers.txt pyproject.toml
+	test -x $(BENCH_PYTHON) || python3 -m venv $(BENCH)
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -r bench/requirements.txt
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r bench/peers.txt
+	touch $(BENCH_STAMP)
+
+# about two hours on two cores; docs/benchmarks.md has shorter ways
+bench: bench-setup
+	$(BENCH_PYTHON) -m bench.zoo
+	$(BENCH_PYTHON) -m bench.speed
+
+# about two hours on two cores, and goes on where it was stopped; needs CREDENT_DATA
+bench-quality: bench-setup
+	$(BENCH_PYTHON) -m bench.quality
+
+bench-check: setup
+	$(PYTHON) -m bench.speed.check
 
 docs: setup
 	$(VENV)/bin/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) build dist site demo smoke
+	rm -rf $(VENV) $(BENCH) build dist site demo smoke

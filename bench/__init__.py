@@ -1,0 +1,1 @@
+"""Races beside the libraries one would pick instead: `make bench-setup`, then `make bench` (docs/benchmarks.md)."""

@@ -1,0 +1,1 @@
+"""What libraries that take any network make of unusual ones."""

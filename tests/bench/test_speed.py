@@ -1,0 +1,139 @@
+"""The races on a network so small that only their books are tested, not the clock."""
+
+import json
+import math
+
+import pytest
+import torch
+from bench.peers import credent
+from bench.speed import growth, limits, measure
+from bench.speed.check import compared
+from bench.speed.groups import GROUPS
+from bench.speed.networks import Setting
+from bench.speed.page import faster, page
+from torch import nn
+
+
+class TinyNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten())
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+TINY = Setting(TinyNet, (8, 1, 4, 4), 6, 2)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_race_runs_and_its_base_is_one(group):
+    contest = GROUPS[group](TINY).only(lambda name: "00 draws" not in name)  # which take their time
+    found = measure.measured(contest, rounds=3, seconds=math.inf)
+    assert not found["missing"]
+    assert len(found["contenders"]) > 1
+    for base in found["bases"]:
+        assert found["contenders"][base]["over"][base]["interval"] == [1.0, 1.0]
+    assert all(each["milliseconds"] > 0 for each in found["contenders"].values())
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_contender_that_fails_leaves_the_others_alone():
+    contest = GROUPS["vl"](TINY)
+
+    def broken():
+        raise ArithmeticError("on this network\nof all")
+
+    contest.contenders["broken"] = broken
+    found = measure.measured(contest, rounds=3, seconds=math.inf)
+    assert found["missing"] == {"broken": "ArithmeticError: on this network"}
+    assert "credent VL" in found["contenders"]
+
+
+def test_a_turn_that_takes_too_long_is_left_out():
+    found = measure.measured(GROUPS["vl"](TINY), rounds=3, seconds=math.inf, longest=0.0)
+    assert set(found["contenders"]) == set(found["bases"])
+    assert "at most 0 s" in found["missing"]["credent VL"]
+
+
+def test_steps_train_what_they_claim_to():
+    x, y = TINY.batch()
+    for build in (*credent.VI.values(), credent.VL["credent VL"]):
+        bayesian = build(TINY.net(), credent.Task(num_data=100))
+        first = bayesian.step(x, y)
+        for _ in range(60):
+            last = bayesian.step(x, y)
+        assert last < first
+        assert bayesian.random == bayesian.locations == sum(p.numel() for p in bayesian.net.parameters())
+        torch.testing.assert_close(bayesian.probabilities(x, 4).sum(-1), torch.ones(8))
+
+
+def contest(low, high, name="credent"):
+    interval = {"median": (low + high) / 2, "low": low, "high": high, "interval": [low, high], "rounds": 9}
+    return {
+        "bases": ["plain, default Adam"],
+        "contenders": {name: {"milliseconds": 1.0, "over": {"plain, default Adam": interval}}},
+        "missing": {},
+    }
+
+
+def test_the_guard_names_what_is_worse():
+    before = contest(1.4, 1.5)
+    assert compared(contest(1.45, 1.6), before) == {}
+    assert list(compared(contest(1.7, 1.8), before)) == ["credent over plain, default Adam"]
+    gone = compared(contest(1.0, 1.1, name="other"), before)
+    assert list(gone) == ["credent"]  # what no longer runs is no success
+    assert compared(contest(1.0, 1.1), contest(2.0, 2.1, name="a peer")) == {}  # peers may do as they please
+
+
+def test_limits_look_at_the_lower_end():
+    rows = limits.reached({"vi": {"mlp": contest(1.49, 1.9), "lenet5": contest(1.09, 1.1)}})
+    assert [(row[3], row[-1]) for row in rows] == [("mlp", "reached"), ("lenet5", "missed")]
+
+
+def test_the_page_says_where_another_library_is_faster():
+    both = contest(1.4, 1.5)
+    both["contenders"] |= contest(1.2, 1.3, name="swift")["contenders"] | contest(1.35, 1.45, name="even")["contenders"]
+    both["contenders"] |= contest(1.6, 1.7, name="slow")["contenders"]
+    rows = faster({"vi": {"mlp": both}})
+    assert [(row[2], row[-1]) for row in rows] == [("swift", "yes"), ("even", "within noise")]
+
+
+def test_growth_fits_what_it_measures(monkeypatch):
+    monkeypatch.setitem(growth.AXES, "width", (lambda s: s.width, [growth.Size(w, 1, 4, 2) for w in (4, 8, 16)]))
+    found = growth.growth("width", rounds=3, seconds=5)
+    assert [row["size"] for row in found["rows"]] == [4, 8, 16]
+    assert set(found["exponents"]) == {
+        "plain step",
+        "VI step",
+        "VL step",
+        "SGLD step",
+        "plain prediction",
+        "prediction",
+    }
+    assert found["exponents"]["plain step"]["beyond plain"] == 0.0
+    assert growth.Size(width=9600).num_params == pytest.approx(1e8, rel=0.01)
+    assert growth.Size(3, 4).num_params == sum(p.numel() for p in growth.Size(3, 4).net().parameters())
+
+
+def test_sizes_that_do_not_fit_are_left_out_with_a_reason(monkeypatch):
+    monkeypatch.setattr(growth, "available", lambda: 1000)
+    found = growth.growth("width", rounds=3, seconds=5)
+    assert found["rows"] == []
+    assert all("GiB" in why for why in found["left out"].values())
+
+
+def test_the_page_has_every_race(monkeypatch):
+    monkeypatch.setitem(growth.AXES, "width", (lambda s: s.width, [growth.Size(w, 1, 4, 2) for w in (4, 8, 16)]))
+    machine = {"credent": "0", "peers": {"torchbnn": None}}
+    race = measure.measured(GROUPS["vi"](TINY).only(lambda name: name == "credent"), rounds=3, seconds=math.inf)
+    found = {
+        "machine": machine,
+        "skipped": {"tyxe": "ImportError: no"},
+        "groups": {"vi": {"mlp": race}},
+        "growth": {"width": growth.growth("width", rounds=3, seconds=5)},
+    }
+    html = page(found).html()
+    for said in ("a training step: mlp", "Growth with width", "ImportError: no", "plain, fused Adam", "must reach"):
+        assert said in html, said
