@@ -4,9 +4,13 @@ Every contender has its turn once a round, in shuffled order; a result is the me
 
     step          plain: cross-entropy alone, torch's default SGD. The samplers walk on MAP's gradient, prior included:
                   SGLD; pSGLD and BNP once their preconditioners are frozen, and (adapting) while they learn
-    prediction    `predict` for 1,000 inputs from 32 draws, in memory and from disk, over 32 forward passes
+    prediction    `predict` for 1,000 inputs from draws in memory and on disk, over as many forward passes: what a draw
+                  costs does not depend on how many there are, so large networks have fewer
 
-    python bench/sampler_step.py [--rounds 15] [--networks mlp lenet5 resnet20 preact_resnet18] [--only steps draws]
+No row goes on for much longer than `--seconds`; one that had fewer than `--rounds` rounds says how many.
+
+    python bench/sampler_step.py [--rounds 15] [--seconds 120] [--networks mlp lenet5 resnet20 preact_resnet18]
+        [--only steps draws]
 """
 
 import argparse
@@ -29,7 +33,8 @@ NETWORKS = {
     "resnet20": (cr.models.ResNet20, (128, 3, 32, 32), 1),
     "preact_resnet18": (cr.models.PreActResNet18, (32, 3, 32, 32), 1),
 }
-NUM_DATA, DRAWS, INPUTS = 60_000, 32, 1000
+NUM_DATA, INPUTS = 60_000, 1000
+DRAWS = {"mlp": 32, "lenet5": 32, "resnet20": 4, "preact_resnet18": 1}
 PLAIN, MAP = "plain SGD", "MAP, SGD"
 OPTIMISERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     PLAIN: lambda net: torch.optim.SGD(net.parameters(), lr=1e-9),
@@ -40,14 +45,14 @@ OPTIMISERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "BNP": lambda net: cr.samplers.BNPSGLD(net, lr=1e-9, num_data=NUM_DATA, burn_in=1),
     "BNP, adapting": lambda net: cr.samplers.BNPSGLD(net, lr=1e-9, num_data=NUM_DATA, burn_in=None),
 }
-OVER_PLAIN = {"mlp": 1.75, "lenet5": 1.05, "resnet20": 1.03, "preact_resnet18": 1.06}  # of SGLD
+OVER_PLAIN = {"mlp": 1.75, "lenet5": 1.05, "resnet20": 1.02, "preact_resnet18": 1.06}  # of SGLD
 OVER_SGLD = {
     "mlp": {"pSGLD": 1.05, "BNP": 1.3, "BNP, adapting": 1.3},
     "lenet5": {"pSGLD": 1.05, "BNP": 1.15, "BNP, adapting": 1.15},
     "resnet20": {"pSGLD": 1.05, "pSGLD, adapting": 1.05, "BNP": 1.06, "BNP, adapting": 1.06},
     "preact_resnet18": {"pSGLD": 1.04, "BNP": 1.05, "BNP, adapting": 1.05},
 }
-OVER_FORWARDS = 1.05
+OVER_FORWARDS = {"mlp": 1.03, "lenet5": 1.03, "resnet20": 1.02, "preact_resnet18": 1.03}
 
 
 def contender(kind: str, name: str) -> Callable[[], None]:
@@ -75,7 +80,7 @@ def predictions(name: str, directory: Path) -> dict[str, Callable[[], object]]:
     net = build().eval()
     x = torch.randn(INPUTS, *shape[1:])
     memory = [{k: w + 0.01 * torch.randn_like(w) for k, w in net.state_dict(keep_vars=True).items() if w.requires_grad}
-              for _ in range(DRAWS)]  # fmt: skip
+              for _ in range(DRAWS[name])]  # fmt: skip
     memory = [{k: w.detach() for k, w in draw.items()} for draw in memory]
     disk = DrawFiles(directory)
     for draw in memory:
@@ -83,7 +88,7 @@ def predictions(name: str, directory: Path) -> dict[str, Callable[[], object]]:
 
     @torch.no_grad()
     def forwards() -> None:
-        for _ in range(DRAWS):
+        for _ in range(DRAWS[name]):
             net(x)
 
     def averaged(draws: Any) -> Callable[[], object]:
@@ -98,16 +103,25 @@ def line(name: str, kind: str, ratio: Ratio, over: str, limit: float | None) -> 
     print(f"{name:16} {kind:16} over {over:9} {ratio!s:18} {ratio.milliseconds:8.1f} ms{said}", flush=True)
 
 
+def told(times: dict[str, list[float]], wanted: int) -> None:
+    rounds = min(map(len, times.values()))
+    if rounds < wanted:
+        print(f"time is up after {rounds} rounds of {wanted}:", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--only", nargs="+", default=["steps", "draws"], choices=["steps", "draws"])
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     results: dict[str, dict[str, Any]] = {name: {} for name in options.networks}
     for name in options.networks if "steps" in options.only else []:
-        times = race({kind: contender(kind, name) for kind in OPTIMISERS}, options.rounds, NETWORKS[name][2])
+        contenders = {kind: contender(kind, name) for kind in OPTIMISERS}
+        times = race(contenders, options.rounds, NETWORKS[name][2], options.seconds)
+        told(times, options.rounds)
         plain, sgld = ratios(times, PLAIN), ratios(times, "SGLD")
         for kind in (MAP, "SGLD"):
             line(name, kind, plain[kind], "plain SGD", OVER_PLAIN[name] if kind == "SGLD" else None)
@@ -117,9 +131,11 @@ def main() -> None:
         results[name]["over SGLD"] = {k: vars(r) for k, r in sgld.items()}
     for name in options.networks if "draws" in options.only else []:
         with tempfile.TemporaryDirectory() as directory:
-            found = ratios(race(predictions(name, Path(directory)), options.rounds), "forwards")
+            times = race(predictions(name, Path(directory)), options.rounds, seconds=options.seconds)
+        told(times, options.rounds)
+        found = ratios(times, "forwards")
         for kind in ("from memory", "from disk"):
-            line(name, kind, found[kind], "forwards", OVER_FORWARDS)
+            line(name, kind, found[kind], "forwards", OVER_FORWARDS[name])
         results[name]["prediction"] = {k: vars(r) for k, r in found.items()}
     out = Path(__file__).parent / "out" / "sampler_step.json"
     out.parent.mkdir(exist_ok=True)

@@ -77,7 +77,7 @@ def predict(
     def outputs() -> Iterator[Tensor]:
         for index, params in enumerate([mean] if how == "mean" else posterior.draws(samples, seed)):
             held = (samples or index + 1) if likelihood.keeps_draws and how != "mean" else 1
-            with network.evaluating(), normalised(network, mean or params, statistics, x):
+            with normalised(network, mean or params, statistics, x):
                 parts: list[Tensor] = []
                 for part in _chunks(x, size, batch_size):
                     parts.append(
@@ -86,7 +86,8 @@ def predict(
                     _check_budget(parts[0], size, held, max_bytes)
                 yield torch.cat(parts)
 
-    return likelihood.predictive(outputs())
+    with network.evaluating():
+        return likelihood.predictive(outputs())
 
 
 def check_statistics(statistics: Iterable[Any] | None) -> None:

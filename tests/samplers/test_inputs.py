@@ -44,6 +44,32 @@ def test_moments_are_those_of_the_channels(layer, shape, axis, rows, positions, 
     torch.testing.assert_close(found.variance.double(), variance, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_moments_of_more_than_fits_the_cache(offset):
+    """Read in parts, of which the last is short; an offset makes the squares of the quiet channels cancel."""
+    torch.manual_seed(0)
+    layer, h = nn.Conv2d(8, 2, 3), torch.randn(37, 8, 36, 40) * torch.logspace(-3, 3, 8)[:, None, None] + offset
+    inputs = LayerInputs([layer])
+    layer(h)
+    found = inputs.take()[layer]
+    mean, variance = naive(h, 1)
+    torch.testing.assert_close(found.mean.double(), mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.variance.double(), variance, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.Conv1d(4, 2, 1)])
+def test_one_channel_far_from_zero_does_not_spoil_the_others(layer):
+    """Nor does one that never varies, whose variance is zero."""
+    torch.manual_seed(0)
+    h = torch.randn(64, 4, 5) * torch.tensor([1.0, 1e-3, 1e-2, 0.0])[:, None] + torch.tensor([0, 1e3, 0, 7.0])[:, None]
+    inputs = LayerInputs([layer])
+    layer(h.movedim(1, -1) if isinstance(layer, nn.Linear) else h)
+    found = inputs.take()[layer]
+    mean, variance = naive(h, 1)
+    torch.testing.assert_close(found.mean.double(), mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.variance.double(), variance, rtol=1e-4, atol=1e-12)
+
+
 def test_channels_last_and_autocast_change_nothing():
     torch.manual_seed(0)
     layer, h = nn.Conv2d(3, 2, 3), torch.randn(4, 3, 8, 8)

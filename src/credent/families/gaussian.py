@@ -130,10 +130,8 @@ class _SampleAndKL(torch.autograd.Function):
         shares = list((c * precisions(layout, prior, sigma)).unbind())
         by_rho, views = layout.lay(grads)
         by_rho.mul_(e)
-        if ctx.sign < 0:
-            by_rho.neg_()
-        torch._foreach_addcmul_(views, list(layout.unflatten(sigma).values()), shares)
-        by_rho.mul_(sigma).sub_(c)
+        torch._foreach_addcmul_(views, list(layout.unflatten(sigma).values()), shares, value=ctx.sign)
+        torch.addcmul(-c, by_rho, sigma, value=ctx.sign, out=by_rho)
         by_mean = layout.lay(grads)[1]
         torch._foreach_addcmul_(by_mean, offsets(layout, prior, means), shares)
         return None, None, by_rho, None, None, None, *by_mean

@@ -84,8 +84,9 @@ def finite_difference(
             natural = sum(s.numel() * layout.roles[k].natural_scale ** 2 for k, s in layout.shapes.items())
             size = size.clamp_min(math.sqrt(natural))  # weights that start at zero need a step that is not lost
             step = float(_STEP[sigma.dtype] * size / length) if length > 0 else 1.0  # without any, no step is too long
-            shifted = list(layout.unflatten(v.mul_(step)).values())
-            torch._foreach_add_(shifted, means)
+            shifted = list(layout.unflatten(v).values())
+            for w, mean in zip(shifted, means, strict=True):
+                torch.add(mean, w, alpha=step, out=w)
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
         change = (moved.detach() - leaf.detach()) / step
         back, *by_noise = gradients(drawn, [leaf, *noise], change)
@@ -157,12 +158,12 @@ class _Given(torch.autograd.Function):
         sigma, spread, *rest = ctx.saved_tensors
         means, changes, by_noise = rest[:random], rest[random : random + weights], rest[random + weights :]
         c = c * rows
-        by_rho = torch.mul(spread, spread, out=layout.vector(sigma)).mul_(c)
+        less = torch.zeros_like(k) if prior is None else -k
+        by_rho = torch.addcmul(less, spread, spread, value=float(c), out=layout.vector(sigma))
         by_weights = torch._foreach_mul(changes, c / step)
         if prior is not None:
             shares = k * precisions(layout, prior, sigma)
             views, scales = (list(layout.unflatten(t).values()) for t in (by_rho, sigma))
             torch._foreach_addcmul_(views, scales, scales, shares.tolist())
-            by_rho.sub_(k)
             torch._foreach_addcmul_(by_weights[:random], offsets(layout, prior, means), list(shares.unbind()))
         return None, None, None, by_rho, *by_weights, *(g * c for g in by_noise)

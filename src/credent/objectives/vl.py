@@ -16,7 +16,7 @@ tensor([[0.0498]])
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -28,18 +28,19 @@ from credent import likelihoods, priors
 from credent.errors import InputError
 from credent.families.gaussian import GaussianPosterior
 from credent.families.posterior import DiagonalGaussian
-from credent.layout import Layout, Random
+from credent.layout import Random
 from credent.network import take
 from credent.noise import Noise
 from credent.objectives import curvature as curvatures
 from credent.objectives.curvature import Score, gradients
 from credent.objectives.disagreement import warn_of_disagreement
+from credent.objectives.expansion import refuse, spreads, warn_of_wrong_curvature
 from credent.objectives.objective import Beta, Objective, mean_nll
 from credent.objectives.second_derivatives import fast_second_derivatives
-from credent.penalty import Description, Penalty
+from credent.penalty import Description
 from credent.predict import How
 from credent.predictive import Predictive
-from credent.smooth import Watch, watched
+from credent.smooth import watched
 
 Curvature = Literal["finite_difference", "exact", "hessian"]
 Labels = Literal["model", "moving", "empirical"]
@@ -93,7 +94,7 @@ class VL(Objective):
                 f"VL(curvature='hessian') takes a backward pass for each of {self.layout.num_params:,} parameters and"
                 f" is for networks of at most {_HESSIAN_LIMIT:,}: the others want curvature='finite_difference'."
             )
-        first = {k: s * math.exp(-3) for k, s in _spreads(self.penalty, self.layout).items()}
+        first = {k: s * math.exp(-3) for k, s in spreads(self.penalty, self.layout).items()}
         self.q = self.penalty.sampled(GaussianPosterior(self.layout, first))
         if isinstance(self.penalty, priors.Prior) and self.q.kl(self.penalty) is None:
             raise InputError(
@@ -141,7 +142,7 @@ class VL(Objective):
         means, state = list(self.layout.params().values()), self.noise.get_extra_state()
         with torch.enable_grad(), self.network.frozen_statistics(), watched(self.network) as watch:
             self.network.mean(x)
-        self._refuse(watch, "curvature_error compares with the exact way, and that", "VL(credent.smooth(net), ...)")
+        refuse(watch, "curvature_error compares with the exact way, and that", "VL(credent.smooth(net), ...)")
         found = []
         for way in (self._by_finite_difference, self._by_double_backward):
             self.noise.set_extra_state(state)
@@ -157,7 +158,10 @@ class VL(Objective):
             return self._by_double_backward(x, y, rows, outputs if shared else None)
         with torch.enable_grad():
             rise, diagonal = curvatures.hessian(self.layout, self.q.scales.sigma(), nll)
-        self._warn_of_wrong_curvature(diagonal)
+        if not self._warned:
+            over = float(self.beta(self._batches) if callable(self.beta) else self.beta) / self.num_data
+            spread = spreads(self.penalty, self.layout)
+            self._warned = warn_of_wrong_curvature(self.layout.unflatten(diagonal), spread, over)
         return rise
 
     def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> Tensor:
@@ -208,40 +212,8 @@ class VL(Objective):
             return
         with watched(self.network) as watch:
             yield
-        self._refuse(watch, f"VL(curvature={self.curvature!r})")
+        refuse(watch, f"VL(curvature={self.curvature!r})")
         self._checked = self.training  # dropout shows itself in training only
-
-    def _refuse(self, watch: Watch, who: str, mend: str = "") -> None:
-        if watch.kinks:
-            others = "curvature='finite_difference', which takes any network"
-            smoothed = f"VL(credent.smooth(net), ...), which has softplus there, or {others}"
-            mend = mend or (others if watch.stubborn else smoothed)
-            raise InputError(
-                f"{who} differentiates the network twice, and {_listed(watch.stubborn or watch.kinks)} is linear in"
-                f" pieces: all its curvature sits in kinks where no derivative finds it. Write {mend}."
-            )
-        if watch.dropout:
-            raise InputError(
-                f"{who} differentiates the network twice, and with {_listed(watch.dropout)} the curvature would be that"
-                " of one random mask. Take curvature='finite_difference', which holds the masks fixed, or set p=0."
-            )
-
-    def _warn_of_wrong_curvature(self, diagonal: Tensor) -> None:
-        """Where the log-likelihood curves up by more than the prior curves down, the scale grows without bound."""
-        spread = _spreads(self.penalty, self.layout)
-        flat = self.layout.unflatten(diagonal)
-        beta = float(self.beta(self._batches) if callable(self.beta) else self.beta)
-        wrong = {k: int((-self.num_data * h > beta / spread[k] ** 2).sum()) for k, h in flat.items()}
-        if any(wrong.values()) and not self._warned:
-            self._warned = True
-            worst = max(wrong, key=lambda k: wrong[k])
-            warnings.warn(
-                f"VL(curvature='hessian'): {sum(wrong.values())} of {self.layout.num_params} weights, most of them in"
-                f" {worst!r}, lie where the log-likelihood curves up by more than the prior curves down (H > beta/s^2):"
-                " their scales grow without bound. The Fisher information never does this:"
-                " curvature='finite_difference'. This is said once.",
-                stacklevel=7,  # the line that calls the objective
-            )
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
         """What the posterior says about `x`.
@@ -264,21 +236,3 @@ class VL(Objective):
         if how == "sampled":
             warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))
         return pred
-
-
-def _spreads(penalty: Penalty, layout: Layout) -> Mapping[str, float]:
-    """The prior's standard deviation of each tensor; a penalty without a density has the layers' natural scale."""
-    if not isinstance(penalty, priors.Prior):
-        return {k: role.natural_scale for k, role in layout.roles.items()}
-    spread = penalty.stddev()
-    if spread is None or not all(math.isfinite(s) for s in spread.values()):
-        raise InputError(
-            "VL needs the prior's E[w^2], and this prior has no variance: take priors.Gaussian, priors.Laplace or"
-            " another with one."
-        )
-    return spread
-
-
-def _listed(names: list[str]) -> str:
-    distinct = list(dict.fromkeys(names))
-    return ", ".join(distinct[:3]) + (f" and {len(distinct) - 3} more" if len(distinct) > 3 else "")

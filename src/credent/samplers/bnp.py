@@ -143,10 +143,11 @@ class InputNormalising(Preconditioner):
         self.fallback.freeze()
 
     def _average(self, known: dict[str, Any], seen: Moments) -> None:
-        known.setdefault("mean", torch.zeros_like(seen.mean)).lerp_(seen.mean, 1 - self.decay)
-        known.setdefault("variance", torch.ones_like(seen.variance)).lerp_(seen.variance, 1 - self.decay)
-        known.setdefault("rows", seen.rows)  # of the first batch: the last one of an epoch may be short
-        known.setdefault("positions", seen.positions)
+        if "mean" not in known:  # rows are those of the first batch: the last one of an epoch may be short
+            known["mean"], known["variance"] = torch.zeros_like(seen.mean), torch.ones_like(seen.variance)
+            known["rows"], known["positions"] = seen.rows, seen.positions
+        known["mean"].lerp_(seen.mean, 1 - self.decay)
+        known["variance"].lerp_(seen.variance, 1 - self.decay)
         known.pop("_map", None)
 
     def _split(self, state: State, params: list[Tensor]) -> tuple[list[Layer], list[Tensor]]:
@@ -165,9 +166,10 @@ class InputNormalising(Preconditioner):
             variance = (variance + (self.floor[0] * variance.amax(1, keepdim=True) + self.floor[1])).flatten()
             count = (self.batch_size or known["rows"]) * (known["positions"] if self.rows == "positions" else 1)
             q = max(layer.weight[0].numel() / count, 1.0) ** 0.5
-            unit_root = 1 / (q if self.noise == "exact" else q**0.5)
-            mean, variance = layer.over_inputs(known["mean"]), layer.over_inputs(variance)
-            known["_map"] = Map(mean, variance.rsqrt() * unit_root, 1 / (variance * q**2), unit_root, 1 / q**2)
+            hotter = 1.0 if self.noise == "exact" else q**0.5
+            mean, gain = layer.over_inputs(known["mean"]), layer.over_inputs((variance * q**2).reciprocal_())
+            root = gain.sqrt() if hotter == 1 else gain.sqrt() * hotter
+            known["_map"] = Map(mean, root, gain, hotter / q, 1 / q**2)
         found: Map = known["_map"]
         return found
 

@@ -2,10 +2,10 @@
 
     mean_c = (1/n) sum_i h_ic,        variance_c = (1/n) sum_i (h_ic - mean_c)^2
 
-i runs over the batch and over the positions of an image or a sequence. Both come from one read of h, in parts, about
-the mean of the first part, k: variance = (1/n) sum_i (h_ic - k_c)^2 - (mean_c - k_c)^2. The mean of a share 1/p of the
-rows has (mean - k)^2 < p variance, so little cancels, whatever the scale of the inputs. Norms over positions are many
-times faster than `torch.var_mean`.
+i runs over the batch and over the positions of an image or a sequence. For large inputs both come from one read of h,
+in parts that stay in the cache, as variance = (1/n) sum_i h_ic^2 - mean_c^2; sums and norms over positions are many
+times faster than `torch.var_mean`. Where a mean is so large that this cancels, and where inputs are so small that calls
+cost more than numbers, h is centred first. So inputs may have any scale.
 
 Only the first training pass since the last look counts: evaluation, passes without gradients, later passes of the same
 step and copies of the network leave no trace.
@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-_PART = 2**18  # numbers that are centred at a time: they stay in the cache, and need no fresh memory
+_PART = 2**18  # numbers that are read at a time: the second sum finds them in the cache
+_CANCELS = 0.1  # variance / mean^2 under which float32 would lose more than a digit of the variance
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,28 @@ def moments(layer: nn.Module, h: Tensor, output: Tensor) -> Moments:
         dimensions = len(layer.kernel_size)  # type: ignore[arg-type]
         h = h.reshape(-1, *h.shape[-dimensions - 1 :]).flatten(2)  # torch lets a single image go without its batch
         rows, positions = h.shape[0], output.shape[-dimensions:].numel()
-    count = h.shape[0] * h.shape[2]
-    parts = torch.split(h, max(_PART // (h.shape[1] * h.shape[2]), 1))
-    near = parts[0].mean((0, 2), keepdim=True)  # variance is taken about it, and mended: h is read only once
-    first, second = [], []
-    for part in parts:
-        centred = part - near
-        first.append(centred.sum((0, 2)))
-        second.append(torch.linalg.vector_norm(centred, dim=2).square_().sum(0))
-    off = torch.stack(first).sum(0) / count
-    variance = torch.stack(second).sum(0) / count - off.square()
-    return Moments(near.flatten() + off, variance.clamp_(min=0), rows, positions)
+    mean, variance = _in_parts(h) if h.numel() > _PART else _about(h, h.mean((0, 2)))
+    return Moments(mean, variance, rows, positions)
+
+
+def _about(h: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of h (n, C, positions) by channel, (C,), in few calls, about something near the mean."""
+    centred = h - near[:, None]
+    off = centred.mean((0, 2))
+    return near + off, centred.square_().mean((0, 2)).addcmul_(off, off, value=-1).clamp_(min=0)
+
+
+def _in_parts(h: Tensor) -> tuple[Tensor, Tensor]:
+    """The same from one read, unless a mean is so large that its square cancels."""
+    count, rows = h.shape[0] * h.shape[2], max(_PART // h[0].numel(), 1)
+    sums, norms = h.new_empty(h.shape[:2]), h.new_empty(h.shape[:2])
+    for part, total, norm in zip(*(torch.split(each, rows) for each in (h, sums, norms)), strict=True):
+        torch.sum(part, 2, out=total)
+        torch.linalg.vector_norm(part, dim=2, out=norm)
+    mean = sums.sum(0) / count
+    variance = (norms.square_().sum(0) / count).addcmul_(mean, mean, value=-1)
+    cancels = float((variance - _CANCELS * mean.square()).min()) < 0
+    return _about(h, mean) if cancels else (mean, variance)
 
 
 class _Hook:
