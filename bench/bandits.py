@@ -5,7 +5,7 @@ minibatches of 512), on one thread a process. The plain loop is written out here
 and the same sampler. Rounds in shuffled order, so that a busy machine slows all alike; the result is the median over
 rounds of decisions per second in units of the plain loop's. The exit code is 1 if one is below its limit.
 
-    OMP_NUM_THREADS=1 python bench/bandits.py [--rounds 9] [--agents SGLD BNP] [--seeds 4]
+    OMP_NUM_THREADS=1 python bench/bandits.py [--rounds 9] [--agents SGLD BNP] [--seeds 8]
 """
 
 import argparse
@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--agents", nargs="+", default=["SGLD", "BNP"], choices=list(AGENTS))
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=8)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, {options.seeds} seeds side by side; decisions per second over the plain loop's")
