@@ -66,7 +66,7 @@ def _tuned(net: nn.Module, task: Task, weights: str) -> Bayesian:
     def finish(batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         la = Laplace(net, "classification", subset_of_weights=weights, hessian_structure="kron")  # copies the weights
         la.fit(batches)
-        la.optimize_prior_precision(method="marglik")
+        la.optimize_prior_precision(method="marglik", link_approx="probit")
         fitted[:] = [la]
 
     @torch.no_grad()

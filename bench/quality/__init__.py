@@ -1,0 +1,1 @@
+"""The race for quality: everyone's predictions, tuned alike and trained alike (docs/benchmarks.md)."""

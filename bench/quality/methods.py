@@ -1,0 +1,132 @@
+"""Who races: how each is made, which rates and which knob are tried, and how much more than the others it may train.
+
+The knob is beta, the weight of the KL or of the log prior, unless it is said otherwise. Variational methods of all
+libraries have the same rates and the same knobs; where the documented weight of the KL is kept, only rates are tried.
+"VI, untuned" has the rate and the beta of credent's recipes for images, which were chosen on other, larger runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bench.peers import Build, load
+from bench.quality import ours
+from bench.quality.settings import trials
+from credent.recipe import defaults
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the race."""
+
+    label: str
+    library: str
+    make: Callable[[], Build]
+    """Imports the library, so that a table of methods needs none."""
+    rates: tuple[float, float, float, float]
+    knobs: tuple[float, float, float, float]
+    knob: str = "beta"
+    members: int = 1
+    """Networks that are trained: each has everyone else's passes."""
+    chain: bool = False
+    """Predicts with weights of the second half of training."""
+    chunk: int = 1000
+    """Inputs that are predicted at once."""
+    limit: int | None = None
+    """Only so many images are predicted, a third of them of each kind of other images: where one takes a tenth of a
+    second of CPU."""
+    tuned_as: str = ""
+    """The method whose chosen setting it takes."""
+
+    @property
+    def trials(self) -> tuple[tuple[float, float], ...]:
+        """(rate, knob), as many for everyone."""
+        return trials(self.rates, self.knobs)
+
+
+def _ours(build: Build) -> Callable[[], Build]:
+    return lambda: build
+
+
+def _of_peer(peer: str, kind: str, name: str) -> Build:
+    found = load(peer)
+    if isinstance(found, str):
+        raise ImportError(f"{peer} does not run here: {found}")
+    build: Build = getattr(found, kind)[name]
+    return build
+
+
+_ADAM = (5e-4, 1e-3, 2e-3, 4e-3)
+_VI = (1e-3, 2e-3, 4e-3, 8e-3)
+_BETA = (0.03, 0.1, 0.3, 1.0)
+_DECAY = (0.1, 0.3, 1.0, 3.0)
+_AS_DOCUMENTED = (1.0, 1.0, 1.0, 1.0)
+_HEAVY = (0.005, 0.01, 0.02, 0.05)
+_RECIPE = defaults.of("fashion_mnist", "vi")
+_COLD = (0.01, 0.1, 0.3, 1.0)
+
+
+def _layers(label: str, peer: str) -> dict[str, Method]:
+    """A library of layers: with the KL as documented, and with it as it should be."""
+    module = peer.replace("-", "_")
+    documented = Method(
+        f"{label}, documented KL", label, partial(_of_peer, module, "VI", label), _VI, _AS_DOCUMENTED, "none"
+    )
+    mended = Method(f"{label}, KL mended", label, partial(_of_peer, module, "MENDED", label), _VI, _BETA)
+    return {module: documented, f"{module}_mended": mended}
+
+
+METHODS: dict[str, Method] = {
+    "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _DECAY),
+    "vi": Method("VI", "credent", _ours(ours.vi), _VI, _BETA),
+    "vi_default": Method("VI, untuned", "credent", _ours(ours.vi), (_RECIPE["lr"],) * 4, (_RECIPE["beta"],) * 4),
+    "vl": Method("VL", "credent", _ours(ours.vl), _ADAM, _BETA),
+    "ir": Method("VI, inverse-reference prior", "credent", _ours(ours.ir), _VI, _BETA),
+    "sgld": Method("SGLD", "credent", _ours(ours.sgld), (0.02, 0.05, 0.1, 0.2), _COLD, "temperature", chain=True),
+    "sghmc": Method("SGLD, momentum 0.9", "credent", _ours(ours.sghmc), _HEAVY, _COLD, "temperature", chain=True),
+    "psgld": Method("pSGLD", "credent", _ours(ours.psgld), (2e-4, 5e-4, 1e-3, 2e-3), _COLD, "temperature", chain=True),
+    "bnp": Method("BNP-SGLD", "credent", _ours(ours.bnp), (0.05, 0.1, 0.2, 0.4), _COLD, "temperature", chain=True),
+    "ensemble": Method(
+        "deep ensemble of 5", "plain PyTorch", _ours(ours.map_), _ADAM, _DECAY, members=5, tuned_as="map"
+    ),
+    "dropout": Method("MC dropout", "plain PyTorch", _ours(ours.dropout), _ADAM, (0.05, 0.1, 0.2, 0.4), "dropout rate"),
+    "ivon": Method("IVON", "ivon", partial(_of_peer, "ivon", "TUNED", "ivon"), (0.05, 0.1, 0.2, 0.4), _BETA),
+    "laplace_last": Method(
+        "laplace-torch, last layer",
+        "laplace-torch",
+        partial(_of_peer, "laplace", "TUNED", "laplace-torch, last layer"),
+        _ADAM,
+        _DECAY,
+    ),
+    "laplace_kron": Method(
+        "laplace-torch, Kronecker (300 images)",
+        "laplace-torch",
+        partial(_of_peer, "laplace", "TUNED", "laplace-torch, Kronecker"),
+        _ADAM,
+        _DECAY,
+        chunk=50,
+        limit=300,
+    ),
+    **_layers("bayesian-torch", "bayesian-torch"),
+    **_layers("torchbnn", "torchbnn"),
+    **_layers("blitz", "blitz"),
+    "pyro": Method("pyro", "pyro", partial(_of_peer, "pyro", "VI", "pyro"), _VI, _BETA),
+    "posteriors_default": Method(
+        "posteriors, SGHMC, default friction",
+        "posteriors",
+        partial(_of_peer, "posteriors", "SAMPLERS", "posteriors, SGHMC"),
+        (0.003, 0.01, 0.03, 0.1),
+        _COLD,
+        "temperature",
+        chain=True,
+    ),
+    "posteriors_sghmc": Method(
+        "posteriors, SGHMC",
+        "posteriors",
+        partial(_of_peer, "posteriors", "TUNED", "posteriors, SGHMC"),
+        _HEAVY,
+        _COLD,
+        "temperature",
+        chain=True,
+    ),
+}

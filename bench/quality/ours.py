@@ -1,0 +1,82 @@
+"""What needs no other library: credent's methods with a task's settings, and MC dropout in plain PyTorch.
+
+Of a chain, the task's rate is that of the mean loss, so that it means what SGD's does:  eps = 2 lr / N.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import credent as cr
+from bench.peers import Bayesian, Task
+from bench.peers.layers import swapped, with_optimiser
+from bench.peers.peer import count
+from credent.objectives import Objective
+from credent.samplers import Langevin
+
+SCALES_FASTER = 5
+"""Rate of the scales over that of the means: the recipes'."""
+
+
+def _trained(net: nn.Module, task: Task, kind: Callable[..., Objective], **options: Any) -> Bayesian:
+    bnn = kind(net, cr.likelihoods.Categorical(), num_data=task.num_data, beta=task.beta, **options)
+    groups = bnn.param_groups(lr=task.lr, scale_lr=SCALES_FASTER * task.lr)
+    return _bayesian(bnn, task.annealed(torch.optim.Adam(groups, fused=True)))
+
+
+def _chain(net: nn.Module, task: Task, kind: Callable[..., Langevin], adapts: bool) -> Bayesian:
+    bnn = cr.MAP(net, cr.likelihoods.Categorical(), num_data=task.num_data)
+    assert task.steps is not None
+    burn_in = {"burn_in": task.steps // 2} if adapts else {}
+    target = net if kind is cr.samplers.BNPSGLD else net.parameters()
+    sampler = kind(target, lr=2 * task.lr / task.num_data, num_data=task.num_data, temperature=task.beta, **burn_in)
+    return _bayesian(bnn, sampler)
+
+
+def _bayesian(bnn: Objective, optimizer: torch.optim.Optimizer) -> Bayesian:
+    def mean(x: Tensor) -> Tensor:
+        return bnn.network(bnn.posterior.mean(), x)
+
+    def predict(x: Tensor, samples: int) -> Tensor:
+        drawn = 1 if isinstance(bnn, cr.MAP) else samples
+        return cr.predict(bnn.net, bnn.posterior, bnn.likelihood, x, samples=drawn, how=bnn.how).probs
+
+    def weights() -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in bnn.net.named_parameters()}
+
+    step = with_optimiser(bnn, optimizer)
+    return Bayesian(bnn.net, step, mean, mean, bnn.layout.num_params, count(bnn.net), predict, weights)
+
+
+def dropout(net: nn.Module, task: Task) -> Bayesian:
+    """Gal and Ghahramani 2016: inputs of linear layers are dropped, at rate beta, in training and in prediction."""
+
+    def dropping(layer: nn.Linear) -> nn.Module:
+        return nn.Sequential(nn.Dropout(task.beta), layer)
+
+    swapped(net, {nn.Linear: dropping})
+
+    @torch.no_grad()
+    def draw(x: Tensor) -> Tensor:
+        net.train()  # there is no BatchNorm in it
+        return net(x)
+
+    @torch.no_grad()
+    def mean(x: Tensor) -> Tensor:
+        return net.eval()(x)
+
+    step = with_optimiser(lambda x, y: task.nll(net(x), y), task.adam(net.parameters()))
+    return Bayesian(net, step, draw, mean, 0, count(net))
+
+
+map_ = partial(_trained, kind=cr.MAP)
+vi = partial(_trained, kind=cr.VI)
+vl = partial(_trained, kind=cr.VL)
+ir = partial(_trained, kind=cr.VI, prior=cr.priors.InverseReference())
+sgld = partial(_chain, kind=cr.samplers.SGLD, adapts=False)
+sghmc = partial(_chain, kind=partial(cr.samplers.SGLD, momentum=0.9), adapts=False)
+psgld = partial(_chain, kind=cr.samplers.PSGLD, adapts=True)
+bnp = partial(_chain, kind=cr.samplers.BNPSGLD, adapts=True)

@@ -1,0 +1,290 @@
+"""The race for quality: what it does to images, what it chooses by, and who is on the front. No peer is needed."""
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from bench.peers import Task
+from bench.quality import page, race, training, uci
+from bench.quality.front import front, picture
+from bench.quality.images import Exam, Learning, entropy, scored
+from bench.quality.methods import METHODS
+from bench.quality.race import Final, Trial
+from bench.quality.settings import SCALES, TRIALS, Size, trials
+from bench.quality.shift import blur, noise, rotation
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+SIZE = Size(train=40, val=20, test=20, strange=10, epochs=2, batch=10, draws=3)
+
+
+# shifts
+
+
+def test_a_quarter_turn_is_rot90() -> None:
+    x = torch.rand(2, 3, 9, 9)
+    torch.testing.assert_close(rotation(x, 90.0), torch.rot90(x, 1, (2, 3)), atol=1e-5, rtol=0)
+
+
+def test_no_turn_changes_nothing_and_corners_come_in_black() -> None:
+    x = torch.rand(1, 1, 28, 28)
+    torch.testing.assert_close(rotation(x, 0.0), x, atol=1e-5, rtol=0)
+    turned = rotation(torch.ones(1, 1, 28, 28))
+    assert turned[0, 0, 0, 0] == 0
+    assert turned[0, 0, 14, 14] == pytest.approx(1.0)
+
+
+def test_noise_has_its_scale_is_cut_and_is_the_same_for_everyone() -> None:
+    grey = torch.full((50, 1, 28, 28), 0.5)
+    found = noise(grey, scale=0.1) - grey  # five standard deviations to the cut
+    n = found.numel()
+    assert found.std().item() == pytest.approx(0.1, abs=4 * 0.1 / math.sqrt(2 * n))
+    assert found.mean().item() == pytest.approx(0.0, abs=4 * 0.1 / math.sqrt(n))
+    black = noise(torch.zeros(50, 1, 28, 28))
+    assert black.min() == 0
+    assert (black == 0).double().mean().item() == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(n))
+    assert torch.equal(noise(grey), noise(grey))
+
+
+def test_blur_spreads_a_point_as_a_gaussian_and_keeps_its_light() -> None:
+    x = torch.zeros(1, 2, 15, 15)
+    x[0, 1, 7, 7] = 1.0
+    spread = blur(x)
+    assert spread[0, 0].abs().max() == 0  # channels stay apart
+    assert spread[0, 1].sum().item() == pytest.approx(1.0, abs=1e-5)
+    at = torch.arange(15.0) - 7
+    weights = torch.exp(-(at**2) / 2) * (at.abs() <= 3)
+    weights /= weights.sum()
+    torch.testing.assert_close(spread[0, 1], weights[:, None] * weights, atol=1e-6, rtol=0)
+    flat = torch.full((1, 1, 15, 15), 0.3)
+    torch.testing.assert_close(blur(flat), flat)
+
+
+# scores
+
+
+def test_scores_by_hand() -> None:
+    probs, y = torch.tensor([[0.8, 0.2], [0.4, 0.6]]), torch.tensor([0, 0])
+    found = scored(probs, y)
+    assert found["accuracy"] == 0.5
+    assert found["nll"] == pytest.approx(-(math.log(0.8) + math.log(0.4)) / 2, rel=1e-6)
+    assert found["brier"] == pytest.approx((0.08 + 0.72) / 2, rel=1e-6)
+    assert found["ece"] == pytest.approx((0.2 + 0.6) / 2, rel=1e-6)
+
+
+def test_a_prediction_that_is_no_number_is_infinitely_surprised_and_a_zero_is_not() -> None:
+    assert scored(torch.tensor([[float("nan"), 1.0]]), torch.tensor([0]))["nll"] == float("inf")
+    certain = scored(torch.tensor([[0.0, 1.0]]), torch.tensor([0]))["nll"]
+    assert 80 < certain < 90  # the smallest float32
+
+
+def test_entropy() -> None:
+    torch.testing.assert_close(
+        entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]])), torch.tensor([math.log(2), 0.0]).double()
+    )
+
+
+# the front
+
+
+def test_front_keeps_who_is_beaten_by_nobody() -> None:
+    points = {"a": (1.0, 0.3), "b": (1.0, 0.25), "c": (2.0, 0.25), "d": (2.0, 0.2), "e": (5.0, 0.21), "f": (1.5, 0.25)}
+    beaten = {
+        name
+        for name, (x, y) in points.items()
+        if any(p <= x and q <= y and (p, q) != (x, y) for p, q in points.values())
+    }
+    assert set(front(points)) == set(points) - beaten == {"b", "d"}
+
+
+def test_the_picture_marks_everyone_below_its_edge_and_names_the_rest() -> None:
+    points = {"a": (1.0, 0.3), "b": (1.1, 0.25), "far": (2.0, 9.0), "lost": (1.0, float("nan"))}
+    figure = picture("t", points, frozenset({"a"}), "cost", "NLL")
+    assert figure.drawing.count('data-part="value"') == 2
+    assert "On the front: a, b." in figure.caption
+    assert "Above the picture: far." in figure.caption
+
+
+# trials and choices
+
+
+def test_everyone_has_as_many_trials_and_each_rate_and_knob_once() -> None:
+    for method in (each for name, each in METHODS.items() if name != "vi_default"):
+        assert len(method.trials) == TRIALS
+        assert tuple(sorted(rate for rate, _ in method.trials)) == method.rates
+        assert sorted(knob for _, knob in method.trials) == sorted(method.knobs)
+    variational = [METHODS[name] for name in ("vi", "bayesian_torch_mended", "torchbnn_mended", "blitz_mended", "pyro")]
+    assert len({(m.rates, m.knobs) for m in variational}) == 1
+
+
+def test_trials_pair_as_the_docstring_says() -> None:
+    assert trials((1, 2, 3, 4), (5, 6, 7, 8)) == ((1, 6), (2, 8), (3, 5), (4, 7))
+
+
+def _trial(method: str, lr: float, data: str = "fashion_mnist") -> Trial:
+    return Trial(data, method, lr, 1.0, SIZE, 0)
+
+
+def test_the_least_validation_nll_is_chosen_and_no_infinite_or_missing_one() -> None:
+    results = {
+        _trial("vi", 1.0): {"nll": 0.4},
+        _trial("vi", 2.0): {"nll": 0.3},
+        _trial("vi", 3.0): {"nll": float("inf")},
+        _trial("vi", 4.0): {},
+        _trial("map", 1.0): {"nll": float("nan")},
+        _trial("vi", 9.0, "mnist"): {"nll": 0.1},
+        Final("fashion_mnist", "vi", 7.0, 1.0, SIZE, 1): {"nll": 0.0},  # a test score chooses nothing
+    }
+    found = race.chosen(results)
+    assert {place: cell.lr for place, cell in found.items()} == {("fashion_mnist", "vi"): 2.0, ("mnist", "vi"): 9.0}
+
+
+def test_finals_take_the_choice_and_seeds_that_no_trial_had() -> None:
+    scale = SCALES["cpu"]
+    picked = {("fashion_mnist", "map"): _trial("map", 2.0)}
+    found = race.finals(scale, "fashion_mnist", ["map", "ensemble", "vi"], picked)
+    assert [(cell.method, cell.lr, cell.seed) for cell in found] == [
+        (method, 2.0, seed) for method in ("map", "ensemble") for seed in scale.seeds
+    ]
+    tried = race.trials(scale, "fashion_mnist", ["map", "ensemble"])
+    assert {cell.method for cell in tried} == {"map"}  # an ensemble is tuned as its members are
+    assert not {cell.seed for cell in tried} & {cell.seed for cell in found}
+
+
+def test_a_trial_never_looks_at_a_test_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Exam:
+        raise AssertionError("a trial asked for the exam")
+
+    monkeypatch.setattr(race, "exam", refuse)
+    monkeypatch.setattr(race, "learning", lambda data, size: _learning())
+    result = _trial("map", 1e-3).run()
+    assert set(result) == {"accuracy", "nll", "ece", "brier", "cost"}
+    with pytest.raises(AssertionError, match="asked for the exam"):
+        Final("fashion_mnist", "map", 1e-3, 1.0, SIZE, 1).run()
+
+
+def _learning(count: int = 40) -> Learning:
+    torch.manual_seed(0)
+    y = torch.arange(count + 20) % 10
+    x = torch.randn(len(y), 1, 28, 28) * 0.1
+    x[torch.arange(len(y)), 0, 2 * y + 2] += 2.0  # a bright row tells the class
+    return Learning(TensorDataset(x[:count], y[:count]), TensorDataset(x[count:], y[count:]), (1, 28, 28))
+
+
+def test_settings_of_regression_are_chosen_on_all_three_validation_splits() -> None:
+    first, second, third = (uci.Setting("vi", 10, 10, 1e-2, beta) for beta in (0.1, 0.3, 1.0))
+    results = {
+        uci.Search("yacht", split, first): {"log_likelihood": value} for split, value in enumerate((0.0, 0.0, -9.0))
+    }
+    results |= {uci.Search("yacht", split, second): {"log_likelihood": -1.0} for split in (0, 1, 2)}
+    results |= {uci.Search("yacht", split, third): {"log_likelihood": 5.0} for split in (0, 1)}  # one is missing
+    results[uci.Split("yacht", 0, third)] = {"log_likelihood": 99.0}  # a test score chooses nothing
+    assert uci.chosen(results) == {("yacht", "vi"): second}
+    assert [cell.split for cell in uci.splits({("yacht", "vi"): second})] == list(range(20))
+
+
+def test_a_search_is_scored_on_validation_rows_alone(monkeypatch: pytest.MonkeyPatch, data_dir: Path) -> None:
+    asked: list[int] = []
+
+    def remember(bnn: object, rows: object, part: TensorDataset) -> dict[str, float]:
+        asked.append(len(part))
+        return {"log_likelihood": 0.0}
+
+    monkeypatch.setenv("CREDENT_DATA", str(data_dir))
+    monkeypatch.setattr(uci, "_scored", remember)
+    monkeypatch.setattr(uci, "_trained", lambda rows, setting, seed: None)
+    setting = uci.Setting("vi", 1, 50, 1e-2, 1.0)
+    uci.Search("yacht", 0, setting).run()
+    uci.Split("yacht", 0, setting).run()
+    assert asked == [round(0.15 * 277), 31]  # 308 rows, 31 of them for the test
+
+
+# training
+
+
+def test_cost_is_all_work_over_as_many_plain_steps() -> None:
+    clock = training.Clock(work=6.0, plain=2.0, works=10, plains=4)  # a plain step takes 0.5
+    assert clock.ratio == pytest.approx(6.0 / 5.0)
+
+
+def test_a_chain_keeps_as_many_draws_as_asked_all_of_the_second_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[list[dict[str, Tensor]]] = []
+    monkeypatch.setattr(training, "_of_chain", lambda net, weights: kept.append(weights))
+    training.train(METHODS["sgld"], _learning(), 0.05, 0.1, SIZE, 1)  # 8 steps
+    assert len(kept[0]) >= SIZE.draws
+    assert len({float(weights["head.bias"][0]) for weights in kept[0]}) == len(kept[0])
+
+
+@pytest.mark.parametrize("name", ["map", "vi", "vl", "ir", "dropout"])
+def test_what_needs_no_peer_learns_rows_of_light(name: str) -> None:
+    method, data = METHODS[name], _learning(800)
+    size = Size(train=800, val=20, test=20, strange=10, epochs=5, batch=40, draws=3)
+    trained = training.train(method, data, method.rates[2], method.knobs[0], size, 0)
+    x, y = data.val[:]
+    assert scored(trained.probabilities(x), y)["nll"] < 1.0  # ln 10 = 2.3
+
+
+def test_the_cosine_is_the_tasks_own() -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = Task(lr=1.0, steps=4).adam([weight])
+    seen = []
+    for _ in range(4):
+        seen.append(optimizer.param_groups[0]["lr"])
+        weight.grad = torch.ones(1)
+        optimizer.step()
+    assert seen == pytest.approx([(1 + math.cos(math.pi * t / 4)) / 2 for t in range(4)])
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
+
+
+# the page
+
+
+def _finals() -> dict[Final, dict[str, float]]:
+    names = [score.name for score in (*page.MAIN, *page._others("fashion_mnist"))]
+    found = {}
+    for method, nll, ece, cost in (("vi", 0.2, 0.01, 1.0), ("map", 0.3, 0.03, 1.0), ("ivon", 0.25, 0.02, 1.1)):
+        for seed in (1, 2, 3):
+            numbers = dict.fromkeys(names, 0.5) | {"nll": nll + seed / 1000, "ece": ece, "cost": cost}
+            found[Final("fashion_mnist", method, 1e-3, 1.0, SIZE, seed)] = numbers
+    return found
+
+
+def test_verdicts_say_who_wins() -> None:
+    results = _finals()
+    claims = page.verdicts("fashion_mnist", page.scores(results, "fashion_mnist"))
+    assert [verdict for _, verdict, _ in claims] == ["yes", "no"]  # the untuned row is not there
+    for cell, numbers in results.items():
+        if cell.method == "ivon":
+            numbers |= {"ece": 0.005, "blur_nll": 0.1}
+    claims = page.verdicts("fashion_mnist", page.scores(results, "fashion_mnist"))
+    assert [(claim, verdict) for claim, verdict, _ in claims] == [
+        (claims[0][0], "no"),
+        (claims[1][0], "no"),
+        ("ECE, 15 bins: a credent method is best", "another wins"),
+        ("blur: NLL: a credent method is best", "another wins"),
+    ]
+    assert "IVON" in claims[2][2]
+
+
+def test_uci_counts_sets_at_or_above_the_published_figure() -> None:
+    setting = uci.Setting("vi", 10, 10, 1e-2, 1.0)
+    results = {
+        uci.Split("yacht", 0, setting): {"log_likelihood": -0.5},
+        uci.Split("yacht", 1, setting): {"log_likelihood": -0.868},  # mean -0.684, printed -0.68
+        uci.Split("energy", 0, setting): {"log_likelihood": -1.04},
+    }
+    assert uci.held(results) == (1, 2)
+
+
+def test_the_page_and_the_table_hold_every_row(tmp_path: Path) -> None:
+    results = _finals()
+    made = page.page("cpu", SCALES["cpu"], results, {_trial("blitz", 1.0): "ImportError: no blitz"}, "0")
+    text = made.write(tmp_path / "page.html").read_text()
+    assert all(word in text for word in ("IVON", "Fashion-MNIST: verdicts", "ImportError: no blitz"))
+    rows = list(csv.DictReader(io.StringIO(page.table(results))))
+    (nll,) = [row for row in rows if row["method"] == "IVON" and row["score"] == "nll"]
+    assert (nll["mean"], nll["runs"]) == ("0.252", "3")
+    assert float(nll["error"]) == pytest.approx(0.001 / math.sqrt(3), rel=1e-2)
