@@ -25,6 +25,16 @@ def test_json_round_trip_keeps_every_field():
     assert set(json.loads(recipe.to_json())) == {f.name for f in dataclasses.fields(Recipe)}
 
 
+@pytest.mark.parametrize("method", ["map", "sgld"])
+def test_only_what_learns_scales_has_a_rate_for_them(method):
+    recipe = Recipe(method=method)
+    assert recipe.scale_lr is None
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    with pytest.raises(InputError, match="learns no scales"):
+        Recipe(method=method, scale_lr=0.1)
+    assert Recipe(method="vl", scale_lr=0.1).scale_lr == 0.1
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"colour": 1}', "[1]"])
 def test_a_foreign_config_is_refused(text):
     with pytest.raises(CheckpointError, match="not a recipe"):

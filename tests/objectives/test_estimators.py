@@ -97,6 +97,37 @@ def test_the_closed_form_has_no_variance(monkeypatch):
     assert variance.max() < 1e-25
 
 
+@pytest.mark.parametrize("sigma", [2.0, 1 / math.sqrt(2), 0.05, 4.5398899e-5])
+def test_a_narrow_posteriors_path_gradient_is_noisier_than_the_total_one(sigma, monkeypatch):
+    """By mu, path has the variance (1/sigma - sigma)^2 and total sigma^2: alike at 1/sqrt 2, far apart below."""
+    variances = {}
+    for estimator in ("path", "total"):
+        mean, variance = over_noise(one_kind_of_weight(estimator, sigma=sigma), monkeypatch)
+        assert mean[1] == pytest.approx(MU, abs=1e-10 / sigma)
+        variances[estimator] = variance[1]
+    assert variances["path"] == pytest.approx(1 / sigma**2 - 2 + sigma**2, rel=1e-9)
+    assert variances["total"] == pytest.approx(sigma**2, rel=1e-9)
+    if sigma < 0.7:
+        assert variances["path"] > 1e4 * variances["total"]
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.25, 1.0])
+@pytest.mark.parametrize("estimator", ["path", "total"])
+def test_with_data_the_path_gradient_is_quiet_at_the_best_scale(estimator, sigma, monkeypatch):
+    """A quadratic loss: noise (sigma / t^2 - 1/sigma) e / N by path, (sigma / t^2) e / N in total, t = 1/4 the best."""
+    bnn = one_kind_of_weight(estimator, sigma=sigma)  # N = 10, noise 1, prior 1
+    x = torch.full((10, 1), math.sqrt(1.5), dtype=torch.float64)  # 10 x^2 + 1 = 16 = 1 / t^2
+    slopes = []
+    for e in (1.0, -1.0):
+        monkeypatch.setattr(type(bnn.q), "standard", lambda self, noise, like, e=e: torch.full_like(like, e))
+        bnn.q.noise.seed(0)
+        bnn.zero_grad()
+        bnn(x, torch.ones(10, 1, dtype=torch.float64)).backward()
+        slopes.append(bnn.net.weight.grad.item())
+    score = 1 / sigma if estimator == "path" else 0.0
+    assert (slopes[0] - slopes[1]) / 2 == pytest.approx((16 * sigma - score) / 10, rel=1e-10, abs=1e-12)
+
+
 @pytest.mark.parametrize("estimator", ["path", "total"])
 def test_many_draws_agree_in_mean_and_variance(estimator):
     """Each weight of a layer is a draw of its own, as the KL is a sum over weights."""

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+import credent as cr
 from credent.errors import InputError
 from credent.optim.alternating import Alternating
+from credent.optim.plateau import Plateau
 from credent.optim.together import Together
 
 
@@ -111,6 +113,29 @@ def test_a_group_that_rests_keeps_its_moments():
         c.grad = torch.tensor([g])
         alone.step()
     assert torch.equal(a, c)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "radial", "vl"])
+def test_every_objective_trains_its_groups_by_rules_of_their_own(kind):
+    """Means by SGD, then scales by Adam, two epochs each, and a plateau that counts every epoch but the first."""
+    torch.manual_seed(0)
+    x = torch.randn(32, 2)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    made = {"net": net, "likelihood": cr.likelihoods.Gaussian(scale=1.0), "num_data": 32}
+    families = {"gaussian": cr.families.Gaussian(), "radial": cr.families.Radial()}
+    bnn = cr.VL(**made) if kind == "vl" else cr.VI(**made, family=families[kind])
+    groups = {group["name"]: [group] for group in bnn.param_groups(lr=1e-2, ratio=0.1)}
+    both = Together(torch.optim.SGD(groups["means"], momentum=0.9), torch.optim.Adam(groups["scales"]))
+    turns = Alternating(both, {"means": 4, "scales": 4})
+    plateau = Plateau(turns, {"means": "nll", "scales": "kl"}, factor=0.5, patience=0, threshold=10.0)
+    trace = []
+    for _ in range(2):
+        before = [torch.cat([p.detach().flatten() for p in groups[n][0]["params"]]) for n in ("means", "scales")]
+        cr.fit(bnn, turns, [(x, x[:, :1])] * 2, epochs=2, scheduler=plateau, progress=False)
+        after = [torch.cat([p.detach().flatten() for p in groups[n][0]["params"]]) for n in ("means", "scales")]
+        trace.append([not torch.equal(a, b) for a, b in zip(before, after, strict=True)])
+    assert trace == [[True, False], [False, True]]
+    assert [group["lr"] for group in turns.param_groups] == pytest.approx([1e-2 / 8, 1e-3 / 8])
 
 
 def test_what_cannot_be_is_refused():

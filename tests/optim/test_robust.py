@@ -64,6 +64,23 @@ def test_looking_changes_nothing():
     assert all(p.grad is None for p in bnn.parameters())
 
 
+def test_a_batch_that_curves_the_wrong_way_has_no_region():
+
+    class Square(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([[0.1]]))
+
+        def forward(self, x):
+            return self.w**2 * x
+
+    bnn = cr.MAP(Square(), cr.likelihoods.Gaussian(1.0), num_data=1)
+    batch = torch.ones(1, 1), torch.full((1, 1), 5.0)
+    assert curvature(bnn, batch) == pytest.approx(6 * 0.1**2 - 2 * 5, rel=1e-5)  # of (w^2 - 5)^2 / 2
+    with pytest.raises(InputError, match=r"is -9\.94 on this batch.*Train for some steps"):
+        cr.optim.robust.region_of(bnn, batch)
+
+
 def test_what_cannot_be_is_refused():
     with pytest.raises(InputError, match="momentum in"):
         rates(1.0, 1.0)

@@ -140,6 +140,17 @@ def test_figure5_2_follows_the_thesis_where_the_numbers_do():
     assert outcomes("figure5_2", lambda c: {"accuracy": c.kl_ratio}, "are alike") == ["not replicated"] * 2
 
 
+def test_figure5_2_counts_the_batches_that_pay():
+    """The weights 2^-i of 500 batches are above 1/500 for 8, above 1/500^2 for 17; and 0.97^i / sum for the rest."""
+    section = MINE["figure5_2"].sections(Scale.CPU, scored("figure5_2", lambda c: {}))[-1]
+    rows = {row[0]: row[1:] for row in section.parts[0].rows}
+    assert rows["0.5"] == (8 / 500, 0.02, 17 / 500, 0.03)
+    total = (1 - 0.97**500) / 0.03
+    many, few = (math.floor(1 + math.log(total / 500**k) / math.log(0.97)) for k in (1, 2))
+    assert rows["0.97"] == (many / 500, 0.5, few / 500, None)
+    assert (round(rows["0.97"][0], 2), round(rows["1.03"][0], 2)) == (0.18, 0.18)
+
+
 def test_figure5_8_looks_at_what_falls_in_whose_epochs():
     def change(c):  # means in the first epoch, the third and so on
         if c.turns is None:
@@ -175,8 +186,18 @@ def test_figure5_11_is_judged_only_where_a_rate_fell():
         better = c.plateau and c.data == "cifar10"
         return {"means_lr": 1e-4 if c.plateau else c.lr, **({"accuracy": 0.6, "loss": 30.0} if better else {})}
 
-    assert outcomes("figure5_11", change) == ["replicated"] * 5
-    assert outcomes("figure5_11", lambda c: {}) == [NOT_TESTABLE] * 5
+    assert outcomes("figure5_11", change)[:5] == ["replicated"] * 5
+    assert outcomes("figure5_11", lambda c: {})[:5] == [NOT_TESTABLE] * 5
+
+
+def test_figure5_11_asks_of_every_arm_whether_the_kl_falls():
+    def falling(c):
+        return {"kls": [9.0 - k - 0.01 * k * c.seed for k in range(c.size.epochs)]}
+
+    assert outcomes("figure5_11", falling, "the KL is lower") == ["replicated"] * 2
+    assert (
+        outcomes("figure5_11", lambda c: {} if c.plateau else falling(c), "the KL is lower") == ["not replicated"] * 2
+    )
 
 
 def test_figureA_1_loses_at_either_end():

@@ -98,6 +98,16 @@ def test_verdicts_of_the_study():
     assert outcomes("A_2", study(dict.fromkeys(thesis, 0.3), dict.fromkeys(thesis, 10))) == [False] * 3
 
 
+def test_the_best_of_more_runs_is_no_better():
+    """All accuracies are draws of one law: five times RAdam's runs must not make SGD's best the better one."""
+    won = 0
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        found = {cell: result(random.random()) for cells in optimisers.study(Scale.CPU).values() for cell in cells}
+        won += sum(outcomes("A_2", found))
+    assert won <= 2  # of 24, where 2.5 % may
+
+
 def test_the_study_counts_success_as_the_thesis_does():
     results = study(dict.fromkeys(optimisers.design(1), 0.3), dict.fromkeys(optimisers.design(1), 10))
     cells = optimisers.study(Scale.CPU)["RAdam"]
@@ -257,6 +267,11 @@ def test_rank_verdicts_against_hand_counts():
     assert ranks.rises("r", x, x[::-1]).outcome == "not replicated"
     assert ranks.unrelated("u", x, x[::-1]).outcome == "not replicated"
     assert ranks.unrelated("u", x, [3, 0, 6, 1, 7, 2, 5, 4]).outcome == "replicated"
+    assert ranks.best_of([5.0, 1.0, 3.0], 2) == pytest.approx((5 + 5 + 3) / 3)  # of the three pairs
+    # one stray value makes the larger standard deviation, but the smaller mean distance from the median
+    stray = [0.0] * 19 + [10.0]
+    assert ranks.wider("w", stray, [-2.0, 2.0] * 10).outcome == "not replicated"
+    assert ranks.wider("w", [-2.0, 2.1] * 10, stray).outcome == "replicated"
     wide, narrow = [-4, -3, -2, 2, 3, 4], [-0.1, 0, 0.1, 0.1, 0, -0.1]
     assert ranks.wider("w", wide, narrow).outcome == "replicated"
     assert ranks.wider("w", narrow, wide).outcome == "not replicated"

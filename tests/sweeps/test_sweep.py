@@ -1,4 +1,7 @@
 import csv
+import dataclasses
+import hashlib
+import inspect
 import json
 import os
 import signal
@@ -12,11 +15,13 @@ import pytest
 import torch
 
 from credent.cli import app
+from credent.cli.fit import fit
+from credent.cli.sweep import sweep as cli_sweep
 from credent.errors import CheckpointError, CredentError, InputError
 from credent.evaluation import evaluate
 from credent.recipe import Recipe
 from credent.sweeps import LogUniform, read, sweep
-from credent.sweeps.runs import Call, Train, name_of
+from credent.sweeps.runs import Call, Train, name_of, scores
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -182,6 +187,13 @@ def test_a_run_is_scored_on_validation_data_and_not_on_test_data(tmp_path):
         ({"vary": {"model": ["lenet5"]}}, "28x28"),
         ({"vary": {"method": ["sgld"]}, "fixed": {"data": "wiggle"}}, "step size|no data set|wiggle"),
         ({"vary": {"lr": [1e-3]}, "metric": "test_nll"}, "val_nll"),
+        ({"vary": {"lr": [1e-3]}, "metric": "val_nl"}, "Did you mean 'val_nll'"),
+        ({"vary": {"lr": [1e-3]}, "metric": "train_nll"}, "not ranked by it"),
+        ({"vary": {"lr": [1e-3]}, "metric": "val_rmse"}, "vi on digits"),
+        ({"vary": {"data": ["digits", "cubic"]}, "metric": "val_accuracy"}, "vi on cubic"),
+        ({"vary": {"lr": [1e-3]}, "metric": "val_coverage", "fixed": {"data": "cubic"}}, "There are val_nll"),
+        ({"vary": {"method": ["vi", "map"]}, "metric": "val_auroc_noise_mutual_information"}, "map on digits"),
+        ({"vary": {"lrr": LogUniform(1e-3, 1)}, "runs": 2}, "Did you mean 'lr'"),
         ({"vary": {"lr": [1e-3]}, "backend": "spark"}, "dask and ray"),
         ({"vary": {"lr": [1e-3]}, "address": "tcp://a:1"}, "whose it is"),
         ({"vary": {"lr": [1e-3]}, "backend": "dask", "address": "tcp://a:1", "jobs": 2}, "size of its own"),
@@ -193,6 +205,51 @@ def test_what_cannot_be_is_refused_before_anything_runs(options, words, tmp_path
     with pytest.raises(InputError, match=words):
         sweep(out=tmp_path / "out", progress=False, **options)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "method", "no_ranking"), [("digits", "vi", set()), ("cubic", "map", {"val_coverage"})]
+)
+def test_the_scores_that_rank_are_known_before_a_run(data, method, no_ranking):
+    recipe = Recipe(data=data, method=method, epochs=1)
+    returned = {name for name in Train(recipe, samples=2).run() if name.startswith("val_")}
+    known = scores(recipe.build())
+    assert set(known) == returned - no_ranking
+    up = {name for name, better in known.items() if better == "higher"}
+    assert up == {name for name in known if "accuracy" in name or "auroc" in name}
+
+
+def test_a_higher_auroc_is_better(tmp_path):
+    vary, fixed = {"lr": [1e-4, 1e-2]}, {"data": "digits", "method": "map", "epochs": 1}
+    done = sweep(vary, tmp_path / "out", fixed=fixed, metric="val_auroc_noise", samples=1, jobs=1, progress=False)
+    assert [each.score for each in done.ranking] == sorted((each.score for each in done.ranking), reverse=True)
+    assert done.better == "higher"
+
+
+def test_a_sweep_that_is_stopped_says_nothing_of_joblib(tmp_path, recwarn):
+    """Warnings are errors here, and one of left tasks would take the place of the message."""
+    fixed = {"y": 0.0, "log": str(tmp_path / "log"), "wait": 0.2}
+    with pytest.raises(InputError, match="choose one of these"):
+        sweep(
+            {"x": [1.0, 2.0, 3.0, 4.0]},
+            tmp_path / "a",
+            fixed=fixed,
+            function=toys.bowl,
+            metric="near",
+            jobs=2,
+            progress=False,
+        )
+    assert not recwarn.list
+
+
+def test_a_function_is_told_by_its_call():
+    cell = Call("toys:bowl", (("x", 1.0), ("y", 0.5)), toys.bowl)
+    assert str(cell) == "toys:bowl(x=1.0, y=0.5)"
+    assert cell == Call("toys:bowl", (("x", 1.0), ("y", 0.5)), toys.brittle)  # the name tells, not the object
+    assert (
+        cell.key
+        == "call-" + hashlib.sha256(b'{"function":"toys:bowl","values":[["x",1.0],["y",0.5]]}').hexdigest()[:16]
+    )
 
 
 def test_a_missing_package_names_the_line_to_type(tmp_path, monkeypatch):
@@ -255,6 +312,23 @@ def test_the_command_line_sweeps_and_shows(tmp_path):
     assert "4 runs, 0 failed" in shown.stdout
 
 
+def test_an_interrupted_sweep_says_how_it_goes_on(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["credent.cli.sweep"], "sweep_all", stopped)
+    answer = CliRunner().invoke(app, ["sweep", "--grid", "lr=1,2", "--out", str(tmp_path / "out")])
+    assert answer.exit_code == 130
+    assert "the same command goes on" in " ".join(answer.stderr.split())
+
+
+def test_every_field_of_a_recipe_is_an_option():
+    for command in (fit, cli_sweep):
+        assert set(inspect.signature(command).parameters) >= {each.name for each in dataclasses.fields(Recipe)}
+
+
 @pytest.mark.parametrize(
     ("varied", "words"),
     [
@@ -265,6 +339,9 @@ def test_the_command_line_sweeps_and_shows(tmp_path):
         (["--draw", "lr=log:a:b", "--runs", "2"], "'a' is no number"),
         (["--draw", "lr=log:1e-3:1"], "--runs 20"),
         (["--grid", "lr=1e-3", "--lr", "1e-2"], "both fixed and varied"),
+        (["--grid", "method=map,vi", "--method", "vi"], "both fixed and varied"),
+        (["--grid", "lr=fast"], "lr is a number"),
+        (["--grid", "method=map,vi", "--scale-lr", "0.1"], "learns no scales"),
         ([], "nothing is varied"),
     ],
 )

@@ -12,7 +12,6 @@
 'train'
 """
 
-import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -50,9 +49,9 @@ class Cell(ABC):
 
 
 def values(cell: Cell) -> dict[str, Any]:
-    """The cell's fields as plain JSON values."""
+    """The fields that tell the cell apart, all but those declared `compare=False`, as plain JSON values."""
     if "__dataclass_fields__" not in vars(type(cell)):
         name = type(cell).__name__
         raise InputError(f"{name} is a Cell but no dataclass of its own: write @dataclass(frozen=True) above it.")
-    found: dict[str, Any] = strict.plain(dataclasses.asdict(cell), type(cell).__name__)
+    found: dict[str, Any] = strict.plain(cell, type(cell).__name__)
     return found

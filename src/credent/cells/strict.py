@@ -6,6 +6,7 @@
 {'nll': inf}
 """
 
+import dataclasses
 import json
 import math
 from typing import Any, NoReturn
@@ -26,13 +27,19 @@ def loads(text: str) -> Any:
 
 
 def plain(value: Any, where: str = "the value") -> Any:
-    """The value as JSON has it, or an `InputError` that names the part which has no place there."""
+    """The value as JSON has it, or an `InputError` that names the part which has no place there.
+
+    Of a dataclass these are the fields by which it is compared.
+    """
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if value is None or isinstance(value, bool | int) or (isinstance(value, str) and value not in _WORDS):
         return value
     if isinstance(value, list | tuple):
         return [plain(each, f"{where}[{number}]") for number, each in enumerate(value)]
+    if dataclasses.is_dataclass(value):
+        told = (each.name for each in dataclasses.fields(value) if each.compare)
+        return {name: plain(getattr(value, name), f"{where}[{name!r}]") for name in told}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain(each, f"{where}[{key!r}]") for key, each in value.items()}
     raise InputError(

@@ -63,7 +63,8 @@ def _side_by_side(call: Callable[[Item], Answer], items: Sequence[Item], at_once
         return
     outputs = joblib.Parallel(n_jobs=at_once, batch_size=1, return_as="generator_unordered")(calls)
     try:
-        yield from outputs
+        for output in outputs:  # noqa: UP028 (`yield from` would close `outputs` before the warnings are silenced)
+            yield output
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of tasks that were left, when we stop on purpose

@@ -33,7 +33,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             codes = {CheckpointError: 3, NonFiniteError: 4}
             raise typer.Exit(codes.get(type(error), 2)) from error
         except KeyboardInterrupt:
-            console.print("[bold]interrupted[/]; what is finished is kept, and `credent fit` goes on with --resume.")
+            console.print(
+                "[bold]interrupted[/]; what is finished is kept: the same command goes on from it, `fit` with --resume."
+            )
             raise typer.Exit(130) from None
 
     return run

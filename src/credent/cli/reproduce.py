@@ -10,6 +10,7 @@ from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from credent import papers
@@ -118,7 +119,7 @@ def _claims(one: Reproduction) -> Table:
     for column in ("verdict", "claim"):
         table.add_column(column, no_wrap=column == "verdict")
     for verdict in one.verdicts:
-        table.add_row(verdict.outcome, verdict.claim)
+        table.add_row(verdict.outcome, escape(verdict.claim))
     return table
 
 

@@ -1,41 +1,29 @@
 """`credent sweep`: many runs that differ in a few values, and which of them is best."""
 
-import inspect
 import json
 import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from credent.cli import fields
 from credent.cli.common import AsJson, DataDir, Samples, guarded
-from credent.cli.fit import fit
 from credent.errors import InputError
 from credent.sweeps import Choice, Jitter, LogUniform, Sweep, Uniform, read
 from credent.sweeps import sweep as sweep_all
 from credent.sweeps.done import shown
-from credent.sweeps.fields import NAMES, typed
+from credent.sweeps.fields import NAMES
+from credent.sweeps.table import number
 from credent.sweeps.vary import Varied
 
 _RANKED = 20
 
 
-def with_fields_of_a_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Give the command what `credent fit` takes, field by field; they arrive as its keyword arguments."""
-    shared = [parameter for name, parameter in inspect.signature(fit).parameters.items() if name in NAMES]
-    own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
-    hints = get_type_hints(fit, include_extras=True)
-    command.__annotations__ = get_type_hints(command, include_extras=True) | {p.name: hints[p.name] for p in shared}
-    keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared)]
-    command.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-    return command
-
-
 @guarded
-@with_fields_of_a_run
 def sweep(
     out: Annotated[Path, typer.Option(help="Directory for the runs, the table and the page.")],
     grid: Annotated[list[str] | None, typer.Option(help="FIELD=A,B,...: each value in turn.")] = None,
@@ -56,9 +44,25 @@ def sweep(
     backend: Annotated[str | None, typer.Option(help="Run on a cluster: dask or ray.")] = None,
     address: Annotated[str | None, typer.Option(help="Where the cluster is, such as tcp://host:8786.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Run nothing: print the ranking of the sweep in --out.")] = False,
+    data: Annotated[str | None, fields.DATA] = None,
+    model: Annotated[str | None, fields.MODEL] = None,
+    method: Annotated[str | None, fields.METHOD] = None,
+    epochs: Annotated[int | None, fields.EPOCHS] = None,
+    batch_size: Annotated[int | None, fields.BATCH_SIZE] = None,
+    lr: Annotated[float | None, fields.LR] = None,
+    scale_lr: Annotated[float | None, fields.SCALE_LR] = None,
+    beta: Annotated[float | None, fields.BETA] = None,
+    temperature: Annotated[float | None, fields.TEMPERATURE] = None,
+    weight_samples: Annotated[int | None, fields.WEIGHT_SAMPLES] = None,
+    prior: Annotated[str | None, fields.PRIOR] = None,
+    prior_scale: Annotated[str | None, fields.PRIOR_SCALE] = None,
+    family: Annotated[str | None, fields.FAMILY] = None,
+    noise: Annotated[str | None, fields.NOISE] = None,
+    random: Annotated[str | None, fields.RANDOM] = None,
+    split: Annotated[int | None, fields.SPLIT] = None,
+    seed: Annotated[int | None, fields.SEED] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
-    **recipe: Any,
 ) -> None:
     """Make many runs that differ in a few values, and rank them on validation data.
 
@@ -67,16 +71,16 @@ def sweep(
 
     Example: credent sweep --data digits --grid method=map,vi --draw lr=log:1e-4:1e-1 --runs 20 --out runs/rates
     """
+    given = dict(locals())
     if show:
         _tell(read(out), as_json)
         return
     if data_dir is not None:
         os.environ["CREDENT_DATA"] = str(data_dir.resolve())  # worker processes inherit it
-    usual = {name: each.default for name, each in inspect.signature(fit).parameters.items()}
     done = sweep_all(
         _varied(grid or [], draw or [], jitter or []),
         out,
-        fixed={name: value for name, value in recipe.items() if value != usual[name]},
+        fixed={name: given[name] for name in NAMES if given[name] is not None},
         metric=metric,
         runs=runs,
         seeds=seeds,
@@ -97,7 +101,7 @@ def _varied(grid: list[str], draw: list[str], jitter: list[str]) -> dict[str, Va
     """What the options vary, by field."""
     found: dict[str, Varied] = {}
     ways: tuple[tuple[str, list[str], Callable[[str, str], Varied]], ...] = (
-        ("--grid", grid, _values),
+        ("--grid", grid, lambda name, text: _values(text)),
         ("--draw", draw, _drawn),
         ("--jitter", jitter, lambda name, text: Jitter([_number(f"--jitter {name}", v) for v in text.split(",")])),
     )
@@ -117,14 +121,14 @@ def _example(option: str) -> str:
     return "log:1e-4:1e-1" if option == "--draw" else "1e-3,1e-2"
 
 
-def _values(name: str, text: str) -> list[Any]:
-    return [typed(name, value.strip()) for value in text.split(",")]
+def _values(text: str) -> list[float | int | str]:
+    return [number(value.strip()) for value in text.split(",")]
 
 
 def _drawn(name: str, text: str) -> Varied:
     how, _, rest = text.partition(":")
     if how == "choice":
-        return Choice(_values(name, rest))
+        return Choice(_values(rest))
     ends = rest.split(":")
     if how not in ("uniform", "log") or len(ends) != 2:
         raise InputError(
@@ -153,7 +157,8 @@ def _tell(done: Sweep, as_json: bool) -> None:
         typer.echo(json.dumps({"out": str(done.out), "page": str(page), "ranking": ranked}, allow_nan=False))
         return
     title = f"{done.out}: {len(done.rows)} runs, {len(done.failures)} failed; the best by {done.metric}"
-    Console().print(shown(done, title, _RANKED))
+    typer.echo(title)
+    Console().print(shown(done, "", _RANKED))
     typer.echo(f"table: {done.out / 'runs.csv'}")
     if page.exists():
         typer.echo(f"page: {page}")

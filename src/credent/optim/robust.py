@@ -59,7 +59,13 @@ def region_of(objective: Objective, batch: tuple[Any, Tensor], steps: int = 30) 
 
     Flatter directions ask for larger rates; the momentum that takes them all in is where their regions overlap.
     """
-    return region(curvature(objective, batch, steps))
+    found = curvature(objective, batch, steps)
+    if not found > 0:
+        raise InputError(
+            f"region_of: the largest curvature in size is {found:.3g} on this batch, and momentum contracts on positive"
+            " ones alone. Train for some steps, or give a larger batch, and ask again."
+        )
+    return region(found)
 
 
 def spectral_radius(momentum: float, rate: float, curvature: float = 1.0) -> float:
@@ -70,7 +76,7 @@ def spectral_radius(momentum: float, rate: float, curvature: float = 1.0) -> flo
 
 
 def curvature(objective: Objective, batch: tuple[Any, Tensor], steps: int = 30) -> float:
-    """The largest eigenvalue of the Hessian of a batch's mean NLL at the means, by power iteration."""
+    """The eigenvalue, largest in size, of the Hessian of a batch's mean NLL at the means, by power iteration."""
     if steps < 1:
         raise InputError(f"curvature(steps={steps}): at least one step of the power iteration.")
     x, y = batch

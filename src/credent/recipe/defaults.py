@@ -28,11 +28,13 @@ _STEPS: dict[str, dict[str, float]] = {
 
 
 def of(data: str, method: str) -> dict[str, Any]:
-    """Values by field; a sampler has Bayes' rule, and no `lr` where none is known."""
+    """Values by field; a sampler has Bayes' rule, and no `lr` where none is known. Only VI and VL have scales."""
     found = {"batch_size": 128, **_BY_DATA.get(data, _REGRESSION)}
     if method in SAMPLERS:
         found |= {"beta": 1.0, "lr": _STEPS.get(data, {}).get(method)}
         found["epochs"] *= 2  # half of them lead to where the draws are
+    if method not in ("vi", "vl"):
+        del found["scale_lr"]
     if method == "vi" and data in IMAGE_SETS:
         found["epochs"] *= 2  # noisy weights overfit later, and are better for it
     return found

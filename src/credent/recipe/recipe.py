@@ -55,7 +55,7 @@ class Recipe:
     lr: float | None = None
     """Learning rate of the means; of a sampler the step size eps."""
     scale_lr: float | None = None
-    """Learning rate of the scales."""
+    """Learning rate of the scales, which VI and VL learn."""
     beta: float | None = None
     """Weight of the penalty: 1 is Bayes' rule."""
     temperature: float | None = None
@@ -80,6 +80,8 @@ class Recipe:
             _check(field, getattr(self, field), known)
         if self.method != "vi" and self.family != "gaussian":
             raise InputError(f"family={self.family!r}: method={self.method!r} has no family to choose; leave it out.")
+        if self.method not in ("vi", "vl") and self.scale_lr is not None:
+            raise InputError(f"scale_lr={self.scale_lr:g}: method={self.method!r} learns no scales; leave it out.")
         self._check_prior()
         for field, value in defaults.of(self.data, self.method).items():
             if getattr(self, field) is None:
@@ -90,8 +92,9 @@ class Recipe:
         if self.temperature is None and self.samples:
             object.__setattr__(self, "temperature", self.beta)
         for field in ("epochs", "batch_size", "lr", "scale_lr", "weight_samples"):
-            if not getattr(self, field) > 0:
-                raise InputError(f"{field}={getattr(self, field)}: must be positive.")
+            value = getattr(self, field)
+            if value is not None and not value > 0:
+                raise InputError(f"{field}={value}: must be positive.")
 
     @property
     def samples(self) -> bool:
@@ -211,7 +214,7 @@ class Built:
             optimizer = chain.sampler(recipe.method, self.objective, *steps)
             settings["keep"] = chain.thin(self.steps)
         else:
-            groups = self.objective.param_groups(_set(recipe.lr), _set(recipe.scale_lr))
+            groups = self.objective.param_groups(_set(recipe.lr), recipe.scale_lr)
             optimizer = torch.optim.Adam(groups, fused=True)
             settings |= {"scheduler": CosineAnnealingLR(optimizer, self.steps), "schedule": "step"}
         if recipe.prior == "inverse_reference":  # the one prior that may let go of the scales

@@ -26,6 +26,7 @@ def check(name: str) -> None:
 
 def whole(name: str) -> bool:
     """Whether the field counts something."""
+    check(name)
     return int in _kinds(name)
 
 

@@ -11,7 +11,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from credent.errors import ConvergenceWarning, InputError
 from credent.evaluation import evaluate
 from credent.families import Posterior
 from credent.recipe import Built, Recipe
+from credent.report.parts import Better
 from credent.sweeps.vary import Plain
 
 Function = Callable[..., Mapping[str, Any]]
@@ -61,21 +62,33 @@ def validation(built: Built) -> Data:
     return dataclasses.replace(built.data, test=built.data.val)
 
 
+def scores(built: Built) -> dict[str, Better]:
+    """The scores of a run by which runs can be ranked, known before it is run, and which way each is better."""
+    if built.data.num_classes is None:
+        lower, higher = ["nll", "rmse", "crps", "interval_width"], []
+    else:
+        lower = ["nll", "brier", "ece", "mce", "ece_10_bins", "mce_10_bins"]
+        higher = ["accuracy", "auroc_shuffled", "auroc_noise"]
+        if built.recipe.method != "map":  # several draws of the weights, which can disagree
+            higher += ["auroc_shuffled_mutual_information", "auroc_noise_mutual_information"]
+    found: dict[str, Better] = {f"val_{name}": "lower" for name in lower}
+    return found | {f"val_{name}": "higher" for name in higher}
+
+
 @dataclass(frozen=True)
 class Call(Cell):
     """Call a function with keyword values; it returns numbers by name."""
 
     function: str
     values: tuple[tuple[str, Plain], ...]
-    call: InitVar[Function]
+    call: Function = field(compare=False)
 
-    def __post_init__(self, call: Function) -> None:
-        object.__setattr__(self, "_call", call)  # no field: it does not tell cells apart
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(f'{name}={value!r}' for name, value in self.values)})"
 
     def run(self) -> dict[str, Any]:
         """What the function returned."""
-        call: Function = vars(self)["_call"]
-        found = call(**dict(self.values))
+        found = self.call(**dict(self.values))
         if not isinstance(found, Mapping) or not all(isinstance(v, int | float | str) for v in found.values()):
             raise InputError(
                 f"{self.function} returned {found!r}: a run returns numbers by name, such as {{'nll': 0.1}};"

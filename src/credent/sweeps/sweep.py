@@ -18,6 +18,7 @@ validation data. The same call again goes on where it was; with more runs, seeds
 """
 
 import dataclasses
+import difflib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,8 +36,8 @@ from credent.report.parts import Better
 from credent.sweeps import cluster, fields, plan, table
 from credent.sweeps.done import Sweep, shown
 from credent.sweeps.page import page
-from credent.sweeps.runs import Call, Function, Train, name_of, validation
-from credent.sweeps.vary import Choice, LogUniform, Plain, Varied
+from credent.sweeps.runs import Call, Function, Train, name_of, scores, validation
+from credent.sweeps.vary import LogUniform, Plain, Varied
 
 _SHOWN = 5
 _SECONDS_PER_TABLE = 1.0
@@ -63,21 +64,18 @@ def sweep(
     """Run every setting that `vary` makes, beside the values in `fixed`, and rank them by `metric`.
 
     `runs` counts draws of what is random, `seeds` runs each setting with the seeds `fixed["seed"]` and up. `better` is
-    "lower" or "higher", and follows from the metric where that is known. A `function` is called with the values by
-    keyword and returns numbers by name; it is told apart by its name. `test` also scores recipes on test data.
+    "lower" or "higher"; left out, it follows from the metric, and is "lower" for one that only you know. A `function`
+    is called with the values by keyword and returns numbers by name; it is told apart by its name. `test` also scores
+    recipes on test data.
     """
     fixed, out = dict(fixed or {}), Path(out)
     metric = _metric(metric, function)
-    better = better or measure(metric.removeprefix("val_")).better or "lower"
     cluster.check(backend, address, jobs)
     both = ", ".join(name for name in vary if name in fixed)
     if both:
         raise InputError(f"{both}: both fixed and varied; keep one of the two.")
     plan.check_seeds(seeds, vary)
     first = fixed.get("seed") or 0
-    if function is None:
-        vary = {name: _typed(name, how) for name, how in vary.items()}
-        fixed = {name: fields.typed(name, value) for name, value in fixed.items()}
     planned = list(
         plan.seeded(
             plan.settings(vary, runs, draw_seed, fields.whole if function is None else lambda name: False),
@@ -88,8 +86,8 @@ def sweep(
     cells: dict[Cell, plan.Values] = {}
     for values in planned:
         cells.setdefault(_cell(fixed | values, function, samples, test), values)
-    if function is None:
-        _check_builds(list(cells))
+    known = _check_builds(list(cells), metric) if function is None else measure(metric.removeprefix("val_")).better
+    better = better or known or "lower"
     log = tuple(name for name, how in vary.items() if isinstance(how, LogUniform))
     watched = _Watched(cells, Sweep(out, [], tuple(planned[0]), metric, better, log))
     about: dict[str, Any] = {"varied": list(planned[0]), "metric": metric, "better": better, "log": log, "fixed": fixed}
@@ -164,25 +162,18 @@ def _row(number: int, values: plan.Values, outcome: Record | str) -> table.Row:
     return {"run": number, **values, **outcome.result, "seconds": outcome.seconds, "error": None}
 
 
-def _typed(name: str, how: Varied) -> Varied:
-    """What is varied, with values as the recipe's field has them."""
-    fields.check(name)
-    if isinstance(how, Choice):
-        return Choice([fields.typed(name, value) for value in how.values])
-    return [fields.typed(name, value) for value in how] if isinstance(how, list | tuple | range) else how
-
-
 def _cell(values: plan.Values, function: Function | None, samples: int, test: bool) -> Cell:
     if function is not None:
         return Call(name_of(function), tuple(sorted(values.items())), function)
-    recipe = Recipe(**{name: fields.typed(name, value) for name, value in values.items()})  # type: ignore[arg-type]
-    if "scale_lr" in values and recipe.method not in ("vi", "vl"):
-        raise InputError(f"scale_lr={values['scale_lr']}: method {recipe.method} learns no scales; leave it out.")
-    return Train(recipe, samples, test)
+    typed: dict[str, Any] = {name: fields.typed(name, value) for name, value in values.items()}
+    return Train(Recipe(**typed), samples, test)
 
 
-def _check_builds(cells: Sequence[Cell]) -> None:
-    """Data must be there and fit the model before anything starts: one run of each kind is built and put away."""
+def _check_builds(cells: Sequence[Cell], metric: str) -> Better:
+    """Which way the metric is better; one run of each kind is built, so that what cannot be is said before any starts.
+
+    The data must be there, have a validation part, fit the model, and be scored by the metric.
+    """
     kinds: dict[tuple[str, ...], Recipe] = {}
     for cell in cells:
         assert isinstance(cell, Train)
@@ -190,4 +181,14 @@ def _check_builds(cells: Sequence[Cell]) -> None:
         kinds.setdefault((recipe.data, recipe.model, recipe.method, recipe.prior, recipe.family, recipe.random), recipe)
     with torch.random.fork_rng(devices=[]):
         for recipe in kinds.values():
-            validation(recipe.build())
+            built = recipe.build()
+            validation(built)
+            known = scores(built)
+            if metric not in known:
+                close = difflib.get_close_matches(metric, known, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise InputError(
+                    f"metric={metric!r}: {recipe.method} on {recipe.data} is not ranked by it.{hint} There are"
+                    f" {', '.join(known)}."
+                )
+    return known[metric]

@@ -42,10 +42,11 @@ def write(rows: Sequence[Row], directory: Path) -> None:
 def read(directory: Path) -> list[Row]:
     """The rows of runs.csv, numbers as numbers, without the empty cells."""
     with open(directory / "runs.csv", encoding="utf-8", newline="") as file:
-        return [{name: _number(text) for name, text in row.items() if text} for row in csv.DictReader(file)]
+        return [{name: number(text) for name, text in row.items() if text} for row in csv.DictReader(file)]
 
 
-def _number(text: str) -> float | int | str:
+def number(text: str) -> float | int | str:
+    """What a cell of the table says: a number where it can be read as one."""
     for kind in (int, float):
         try:
             return kind(text)

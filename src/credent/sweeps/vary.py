@@ -93,6 +93,7 @@ class Jitter:
         """One value around a base; rounded if it must be whole."""
         value: float = 0
         while not value > 0:
+            # by way of random(), the one method whose draws stay the same in every version of Python
             value = base * (1 + _STANDARD.inv_cdf(random.random() or 0.5) / 2)
             value = round(value) if whole else value
         return value

@@ -24,10 +24,13 @@ class Figure5_1(Comparison):
     takes: ClassVar = {Scale.CPU: "3 min on 2 cores beyond figure 1.2"}
     shown = ("accuracies", "losses", "kls")
     note = (
-        "The score function is noise of mean zero, which near the optimum cancels the noise of the path derivative's"
-        " rest, and far from it is what cancels it: where the scale sigma is far below the optimal one, the path"
-        " derivative by a mean is off by e / (sigma N), e a standard normal number, and the total derivative by"
-        " nothing. So both are also run from scales 150 times as wide, rho = -5, on CIFAR-10."
+        "Which of the two is noisier depends on where q is. Where the loss is quadratic, its gradient by a mean, from"
+        " one draw w = mu + sigma e, has the noise (sigma / t^2 - 1 / sigma) e / N by the path derivative and"
+        " (sigma / t^2) e / N in total, t the scale of the best posterior; they differ by the score function"
+        " e / (sigma N), whose mean is zero. At sigma = t the path derivative has no noise, and the total derivative"
+        " the score function's. Below t / sqrt 2 the path derivative is the noisier one, and far below it has noise of"
+        " e / (sigma N), which in the total derivative the score function cancels. The thesis's first scales, 4.5e-5,"
+        " are far below. So both are also run from scales 150 times as wide, rho = -5, on CIFAR-10."
     )
 
     def arms(self, scale: Scale, data: str) -> Arms:

@@ -110,7 +110,8 @@ class Figure2_2(Experiment):
                 "x1",
                 "x2",
                 "P(1 | x)",
-                f"The logistic neuron, {4 * COPIES[-1]} data, first seed. AND is high in the upper right corner alone.",
+                f"The logistic neuron, {4 * COPIES[-1]} data, first seed; colours span its own values. AND is high in"
+                " the upper right corner alone.",
             )
             for when in ("before", "after")
         )
@@ -136,7 +137,7 @@ class Figure2_2(Experiment):
                 printed = found["printed"][k] if k < 3 else None
                 rows.append((f"{name}, start {seed}", drawn, found["slope"][k], found["formula"][k], printed))
         caption = (
-            "Gradient of the loss of the data set; autograd ± standard error over draws. The thesis prints no sigma's"
+            "Gradient of the loss of the data set; autograd ± standard error over draws. The thesis has none by sigma."
         )
         return Table(caption, tuple(Column(label) for label in labels), tuple(rows))
 

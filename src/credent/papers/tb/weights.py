@@ -2,13 +2,17 @@
 
 from typing import ClassVar
 
+from credent.objectives.weights import PerBatch
 from credent.papers.experiment import Results, Scale
 from credent.papers.tb.comparison import Arms, Comparison
 from credent.papers.tb.settings import NAMES, SIZES, datasets
 from credent.papers.verdict import Verdict, together
+from credent.report import Column, Section, Table
 
 NONE, HALF, ONE, TWO = (f"lambda = {value:g}" for value in (0, 0.5, 1, 2))
 NEAR = {f"lambda = {value:g}": value for value in (0.97, 1.03)}
+_BATCHES = 500  # of an epoch of CIFAR-10 in the thesis
+_STATED = {0.5: (0.02, 0.03), 0.97: (0.5, None), 1.03: (0.5, None)}  # the thesis's shares of batches, by lambda
 
 
 class Figure5_2(Comparison):
@@ -41,6 +45,17 @@ class Figure5_2(Comparison):
         )
         counted = ", ".join(counts) or "600 on MNIST, 500 on CIFAR-10, less a tenth"
         return f"Batches an epoch: {counted}. {super().setting(scale)}"
+
+    def sections(self, scale: Scale, results: Results) -> tuple[Section, ...]:
+        """And how many batches of an epoch pay, which the thesis explains its numbers by."""
+        labels = ("above 1/M", "thesis", "above 1/M^2", "thesis")
+        columns = (Column("lambda"), *(Column(label, "%") for label in labels))
+        rows = []
+        for ratio, (many, few) in _STATED.items():
+            above, far = (paying(ratio, _BATCHES, 1 / _BATCHES**power) for power in (1, 2))
+            rows.append((f"{ratio:g}", above, many, far, few))
+        caption = f"Share of the M = {_BATCHES} batches of an epoch whose weight is above 1/M, and above 1/M^2"
+        return (*super().sections(scale, results), Section("Who pays", (Table(caption, columns, tuple(rows)),)))
 
     def verdicts(self, scale: Scale, results: Results) -> tuple[Verdict, ...]:
         """Claim by claim, on each data set."""
@@ -81,3 +96,12 @@ class Figure5_2(Comparison):
                 )
             )
         return tuple(found)
+
+
+def paying(ratio: float, batches: int, least: float) -> float:
+    """The share of an epoch's batches whose weight is above `least`.
+
+    >>> paying(0.5, 500, 1 / 500)                    # 2^-8 is above 1/500, 2^-9 is not
+    0.016
+    """
+    return sum(weight > least for weight in PerBatch.geometric(batches, ratio).weights) / batches
