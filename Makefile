@@ -33,6 +33,7 @@ smoke: setup
 	$(VENV)/bin/credent reproduce pp --scale smoke --out smoke
 	$(VENV)/bin/credent reproduce bnp --scale smoke --out smoke
 	$(VENV)/bin/credent reproduce ir --scale smoke --out smoke
+	$(VENV)/bin/credent reproduce tb --scale smoke --out smoke
 
 lint: setup
 	$(VENV)/bin/ruff check src tests bench
