@@ -11,7 +11,7 @@ from credent.objectives import MAP, VI
 from credent.predict import predict
 from credent.priors import Horseshoe
 from credent.recipe import MODELS, Recipe
-from credent.recipe.chain import burn_in, thin
+from credent.recipe.chain import burn_in, sampler, thin
 from credent.recipe.choices import network
 from credent.samplers import BNPSGLD, PSGLD, SGLD
 from credent.training import Thin, fit
@@ -186,3 +186,11 @@ def test_samplers_with_nothing_but_defaults(method):
     found = predict(built.objective.net, posterior, built.objective.likelihood, x, samples=None)
     assert (found.label == y).double().mean() > 0.9
     assert -found.log_prob(y).mean() < 0.6
+
+
+@pytest.mark.parametrize("method", SAMPLERS)
+def test_a_samplers_noise_is_not_that_of_the_first_weights(method):
+    """Of a seed torch's generator takes the lower 32 bits, so a stream beyond them would be the same one."""
+    built = Recipe(method=method, seed=7).build()
+    noise = sampler(method, built.objective, 1e-5, 1.0, 100, seed=7).noise.normal(torch.zeros(20))
+    assert not torch.equal(noise, torch.randn(20, generator=torch.Generator().manual_seed(7)))
