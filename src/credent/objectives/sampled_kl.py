@@ -15,6 +15,10 @@ Estimators of the gradient from one draw:
     path    log q_phi'(w) - log p(w),   phi' held constant: exact gradient zero when q = p       [Roeder et al. 2017]
     total   log q_phi(w) - log p(w),    differentiated in full
     score   (log q - log p) grad log q_phi(w): needs no reparameterisation, and is the noisiest  [Williams 1992]
+    closed  -H[q] - log p(w):           what has a closed form is not estimated
+
+By a mean the noise of path is e (sigma/t^2 - 1/sigma), that of total and closed e sigma/t^2, t being the scale at which q
+is best: path is quiet there, and drowns the gradient of a q that is still far narrower.
 
 >>> layout = Layout(torch.nn.Linear(1, 1, bias=False))
 >>> q, prior = families.Gaussian(initial_scale=1.0).bind(layout), priors.Gaussian(scale=1.0).bind(layout)
@@ -39,13 +43,15 @@ from credent.layout import Layout  # noqa: F401  (the doctest's)
 from credent.network import Params
 
 Estimator = Literal["closed", "path", "total", "score"]
-"""How the KL is estimated; "closed" by its closed form, and where there is none as "path"."""
+"""How the KL is estimated; "closed" by its closed form, and where there is none by that of q's entropy."""
 
 
 def kl_at(q: Variational, prior: priors.Prior, params: Params, estimator: Estimator) -> Tensor:
     """One term of the sum, at one draw of `q.rsample()`."""
+    if estimator == "closed":
+        return -q.entropy() - prior.log_prob(params)
     if estimator != "score":
-        return q.log_prob(params, detached=estimator != "total") - prior.log_prob(params)
+        return q.log_prob(params, detached=estimator == "path") - prior.log_prob(params)
     fixed = {k: w.detach() for k, w in params.items()}
     log_q, log_p = q.log_prob(fixed), prior.log_prob(fixed)
     value = (log_q - log_p).detach()
@@ -79,12 +85,12 @@ def _regrouped(q: GaussianPosterior, prior: DiagonalGaussian, estimator: Estimat
         twos.addcmul_(e, e, value=1 / samples)
     means, first, second = q.layout.params(), q.layout.unflatten(ones), q.layout.unflatten(twos)
     sigma = q.layout.views(q.scales.sigma())
-    held_rho = rho if estimator == "total" else rho.detach()
+    held_rho = rho.detach() if estimator == "path" else rho
     held_sigma = q.layout.views(held_rho.exp())
     kl = -held_rho.sum()
     for k, mu in means.items():
         m, s = prior.loc[k], prior.scale[k]
-        held = mu if estimator == "total" else mu.detach()
+        held = mu.detach() if estimator == "path" else mu
         spread, noise = sigma[k].square() * second[k], 2 * sigma[k] * first[k]
         about_prior = (mu - m) * (mu - m + noise) + spread
         about_mean = (mu - held) * (mu - held + noise) + spread

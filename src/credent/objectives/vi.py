@@ -45,7 +45,7 @@ class Family(Protocol):
 class VI(Objective):
     """Learn q(w) by maximising the evidence lower bound.
 
-    `estimator="closed"` takes the KL's closed form where there is one and the path derivative where there is none.
+    `estimator="closed"` takes the KL's closed form where there is one, and else q's entropy and log p at a draw.
     There, `kl_samples` takes so many draws for the KL alone, a thousand at the memory of one; None takes the draws that
     the likelihood has. `noise="local"` and `"flipout"` put the noise on the outputs of layers (`output_noise`).
     """

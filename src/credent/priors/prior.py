@@ -52,12 +52,11 @@ class Prior(Penalty):
         return self.gaussian is not None
 
     def forward(self, q: Variational) -> Tensor:
-        """KL(q || p): in closed form, or else from one draw of q, whose gradient is the path derivative."""
+        """KL(q || p): in closed form, or else by q's entropy and log p at one draw."""
         closed = q.kl(self)
         if closed is not None:
             return closed
-        params = q.rsample()
-        return q.log_prob(params, detached=True) - self.log_prob(params)
+        return -q.entropy() - self.log_prob(q.rsample())
 
 
 class Independent(ABC):
