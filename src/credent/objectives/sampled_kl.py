@@ -17,8 +17,8 @@ Estimators of the gradient from one draw:
     score   (log q - log p) grad log q_phi(w): needs no reparameterisation, and is the noisiest  [Williams 1992]
     closed  -H[q] - log p(w):           what has a closed form is not estimated
 
-By a mean the noise of path is e (sigma/t^2 - 1/sigma), that of total and closed e sigma/t^2, t being the scale at which q
-is best: path is quiet there, and drowns the gradient of a q that is still far narrower.
+By a mean the noise of path is e (sigma/t^2 - 1/sigma), that of total and closed e sigma/t^2, t being the scale at which
+q is best: path is quiet there, and drowns the gradient of a q that is still far narrower.
 
 >>> layout = Layout(torch.nn.Linear(1, 1, bias=False))
 >>> q, prior = families.Gaussian(initial_scale=1.0).bind(layout), priors.Gaussian(scale=1.0).bind(layout)
