@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,19 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+_KEEPING = {"MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_MMAP_THRESHOLD_": str(2**33)}  # glibc's, in bytes
+
+
+def keep_memory(module: str) -> None:
+    """Begin this process anew with an allocator that keeps what is freed.
+
+    Otherwise large blocks go back to the kernel, and who pays for getting them again is a matter of whose turn came
+    before: on ResNet-20 it moved ratios by up to 10 %.
+    """
+    if any(name not in os.environ for name in _KEEPING):
+        os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], {**os.environ, **_KEEPING})
 
 
 def resident(which: str) -> int:

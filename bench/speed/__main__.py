@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.machine import here
+from bench.machine import here, keep_memory
 from bench.peers import peers
 from bench.speed.groups import GROUPS
 from bench.speed.growth import AXES, growth
@@ -37,6 +37,7 @@ def main() -> None:
         group, network, name = options.peak
         print(peak(group, NETWORKS[network], name))
         return
+    keep_memory("bench.speed")
     found: dict[str, Any] = {"machine": here(), "skipped": peers()[1], "groups": {}, "growth": {}}
     for group in (name for name in GROUPS if name in options.only):
         found["groups"][group] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.arithmetic import worse
+from bench.machine import keep_memory
 from bench.speed.groups import GROUPS
 from bench.speed.measure import measured
 from bench.speed.networks import NETWORKS
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=30, help="of each race, at most")
     options = parser.parse_args()
+    keep_memory("bench.speed.check")
     if not options.recorded.exists():
         sys.exit(f"{options.recorded} does not exist: `make bench` on a quiet machine makes it.")
     recorded = json.loads(options.recorded.read_text())["groups"]
