@@ -65,7 +65,7 @@ def network(model: str, data: Data, outputs: int) -> nn.Module:
         raise InputError(
             f"{model} is for images of 28x28 and more, and {data.name} has shape {data.shape}: --model mlp."
         )
-    # channels last: convolutions on a CPU take 0.8 of the time, and the numbers are the same
+    # channels last: convolutions on a CPU take 0.8 of the time, and the numbers are the same but for rounding
     net = _FOR_IMAGES[model](outputs, in_channels=data.shape[0])
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
