@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 import credent as cr
 from credent.cells import Cell
 from credent.cli import app
+from credent.evaluation import evaluate
 from credent.papers import EXPERIMENTS, Experiment, Scale, by_seed, lower
 from credent.recipe import Recipe
 from credent.report import Column, Section
 from credent.report import Table as ReportTable
+from credent.training.run import Run
 from credent.training.thin import Kept
 
 FEW = {"epochs": 1, "lr": 1e-3, "scale_lr": 1e-3, "beta": 1, "weight_samples": 1}
@@ -159,6 +161,42 @@ def test_an_interrupted_chain_goes_on_to_the_same_draws(method, tmp_path, monkey
     assert reply("fit", "--out", tmp_path / "cut", "--resume", "--json")["draws"] == 32
     for path in sorted((tmp_path / "whole" / "draws").iterdir()):
         assert (tmp_path / "cut" / "draws" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_interrupted_members_go_on_to_the_same_posterior(tmp_path, monkeypatch):
+    options = [*FAST, "--members", "2", "--json"]
+    said = reply("fit", *options, "--out", tmp_path / "whole")
+    assert said["steps"] == 2 * 2 * math.ceil(1000 / 64)
+    assert 0 < said["val_nll"] < math.log(10)
+    steps, train = [], Run.train
+
+    def interrupted(self, *arguments):
+        steps.append(self.step)
+        if len(steps) == 40:  # of 2 x 32
+            signal.raise_signal(signal.SIGINT)
+        return train(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "train", interrupted)
+        assert run("fit", *options, "--out", tmp_path / "cut").exit_code == 130
+    assert run("evaluate", tmp_path / "cut").exit_code == 3
+    assert reply("fit", "--out", tmp_path / "cut", "--resume", "--json")["val_nll"] == said["val_nll"]
+    for member in ("0", "1"):
+        paths = [tmp_path / name / "members" / member / "posterior.safetensors" for name in ("whole", "cut")]
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+    scores = reply("evaluate", tmp_path / "cut", "--json")
+    assert scores["samples"] == 32
+    assert scores["members"] == 2
+    built = Recipe(epochs=2, members=2).build()
+    posterior = built.load(tmp_path / "whole")
+    assert scores["scores"]["nll"] == pytest.approx(evaluate(built.objective, posterior, built.data).scores["nll"])
+    page = (tmp_path / "cut" / "page.html").read_text()
+    assert "2 members averaged" in page
+    inputs = tmp_path / "x.npy"
+    np.save(inputs, built.data.test[:3][0].flatten(1).numpy() * built.data.std.item() + built.data.mean.item())
+    rows = list(csv.DictReader(io.StringIO(run("predict", tmp_path / "cut", inputs).stdout)))
+    pred = cr.predict(built.objective.net, posterior, built.objective.likelihood, built.data.test[:3][0])
+    assert [float(row["probability"]) for row in rows] == pytest.approx(pred.probs.max(-1).values.tolist(), abs=1e-4)
 
 
 def test_the_page_asks_whether_scales_hold(tmp_path):

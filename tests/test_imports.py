@@ -59,4 +59,4 @@ def test_the_walk_sees_what_it_should(tmp_path):
     file = SOURCE / "families" / "gaussian.py"
     assert {"layout", "noise", "errors"} <= imported_rooms(file)
     assert "priors" not in imported_rooms(file)
-    assert "training" in imported_rooms(SOURCE / "cli" / "common.py")
+    assert "recipe" in imported_rooms(SOURCE / "cli" / "common.py")

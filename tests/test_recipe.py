@@ -3,9 +3,11 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 from credent.errors import BudgetError, CheckpointError, InputError
-from credent.families import Draws
+from credent.evaluation import evaluate
+from credent.families import Draws, Mixture
 from credent.likelihoods import Categorical, Gaussian
 from credent.objectives import MAP, VI
 from credent.predict import predict
@@ -72,6 +74,51 @@ def test_the_seed_decides_everything():
     assert all(torch.equal(draws[0][k], draws[1][k]) for k in draws[0])
 
 
+def test_members_begin_and_shuffle_apart_and_the_first_is_the_only_one_of_a_recipe_without_others():
+    alone, three = Recipe().build(), Recipe(members=3).build()
+    x, _ = alone.data.test[:4]
+    outputs = [member.net(x) for member in three.members]
+    assert torch.equal(outputs[0], alone.objective.net(x))
+    assert not torch.allclose(outputs[0], outputs[1])
+    assert not torch.allclose(outputs[1], outputs[2])
+    orders = [torch.cat([y for _, y in three.loader(k)]) for k in range(3)]
+    assert torch.equal(orders[0], torch.cat([y for _, y in alone.loader()]))
+    assert not torch.equal(orders[0], orders[1])
+    assert not torch.equal(orders[1], orders[2])
+
+
+@pytest.mark.parametrize(("method", "draws"), [("map", 3), ("vi", 6)])
+def test_members_are_averaged(method, draws):
+    """By hand: the mean of what each predicts alone, with its share of the draws; of MAP each is one point."""
+    built = Recipe(method=method, members=3, epochs=1).build()
+    result = built.train(progress=False)
+    x, y = built.data.val[:]
+    pred = predict(built.objective.net, result.posterior, built.objective.likelihood, x, samples=6, seed=4)
+    apart = [member.predict(x, samples=2, seed=4 + k * 2**20).probs for k, member in enumerate(built.members)]
+    assert torch.allclose(pred.probs, torch.stack(apart).mean(0), atol=1e-6)
+    assert pred.num_draws == draws
+    assert [row.get("member") for row in result.history] == [0, 1, 2, None]
+    assert result.steps == 3 * built.steps
+    whole = predict(built.objective.net, result.posterior, built.objective.likelihood, x, samples=30)
+    assert result.history[-1]["val_nll"] == pytest.approx(-whole.log_prob(y).double().mean().item())
+
+
+def test_members_with_batch_norm_are_normalised_by_statistics_of_their_own():
+    """Two that differ by a scale that BatchNorm removes predict alike; by the first's statistics they would not."""
+    built = Recipe(method="map", members=2).build()
+    nets = [nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    with torch.no_grad():
+        nets[1][1].weight.mul_(5)
+        nets[1][1].bias.mul_(5)
+    first, second = (MAP(net, Categorical(), num_data=1000) for net in nets)
+    scores = [
+        evaluate(first, Mixture(members), built.data).scores["nll"]
+        for members in ([first.posterior], [first.posterior, second.posterior])
+    ]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-4)
+
+
 def test_only_the_head():
     built = Recipe(random="head.*").build()
     assert built.objective.layout.names == ("head.weight", "head.bias")
@@ -84,6 +131,10 @@ def test_only_the_head():
         ({"model": "transformer"}, "there is no such model"),
         ({"lr": 0.0}, "positive"),
         ({"batch_size": 0}, "positive"),
+        ({"members": 0}, "positive"),
+        ({"members": 2, "method": "vl"}, "mean of one q"),
+        ({"members": 2, "method": "sgld"}, "credent.chains"),
+        ({"members": 2, "random": "head.*"}, "members share one network"),
         ({"temperature": 0.5}, "samplers have one"),
         ({"method": "sgld", "temperature": -1.0}, "not negative"),
         ({"method": "psgld", "random": "head.*"}, "nothing would train the others"),
@@ -106,6 +157,7 @@ def test_bad_fields_are_explained(changes, words):
         ({"method": "vl", "prior": "horseshoe"}, "no variance"),
         ({"family": "radial", "prior": "self_stabilizing"}, "Gaussian"),
         ({"method": "sgld", "data": "cubic", "lr": 1e-5}, "--noise heteroscedastic"),
+        ({"members": 2, "data": "cubic"}, "--noise heteroscedastic"),
         ({"method": "sgld", "epochs": 1, "batch_size": 1000}, "keeps no draw"),
     ],
 )

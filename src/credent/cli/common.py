@@ -12,7 +12,6 @@ from rich.console import Console
 from credent.errors import CheckpointError, CredentError, NonFiniteError
 from credent.families import Posterior
 from credent.recipe import Built, Recipe
-from credent.training import load
 
 DataDir = Annotated[Path | None, typer.Option(help="Directory with data sets; else the variable CREDENT_DATA.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for machines.")]
@@ -46,7 +45,7 @@ def load_run(run: Path, data_dir: Path | None) -> tuple[Built, Posterior]:
     if not (run / "config.json").exists():
         raise CheckpointError(f"{run} is not a run: it has no config.json. `credent fit --out {run}` would make one.")
     built = Recipe.from_json((run / "config.json").read_text()).build(data_dir)
-    return built, load(built.objective, run / "posterior.safetensors")
+    return built, built.load(run)
 
 
 def say(summary: dict[str, Any], as_json: bool, text: str) -> None:

@@ -17,7 +17,6 @@ from credent.files import write_atomically
 from credent.pictures import page, shown
 from credent.recipe import Built
 from credent.report import comparison_page
-from credent.training.history import read
 
 
 @guarded
@@ -74,10 +73,10 @@ def _page(run: Path, built: Built, posterior: Posterior, found: evaluation.Evalu
         built.objective,
         posterior,
         built.data,
-        read(run / "history.jsonl"),
+        built.history(run),
         found,
         title=f"{recipe.method.upper()} on {recipe.data}",
-        subtitle=f"{recipe.model}, ",
+        subtitle=f"{recipe.model}, " + (f"{recipe.members} members averaged, " if recipe.members != 1 else ""),
         settings={k: v for k, v in dataclasses.asdict(recipe).items() if v is not None},
         footer=f"credent {__version__}",
     )

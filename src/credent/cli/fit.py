@@ -29,6 +29,7 @@ def fit(
     beta: Annotated[float | None, fields.BETA] = None,
     temperature: Annotated[float | None, fields.TEMPERATURE] = None,
     weight_samples: Annotated[int | None, fields.WEIGHT_SAMPLES] = None,
+    members: Annotated[int | None, fields.MEMBERS] = None,
     prior: Annotated[str, fields.PRIOR] = "gaussian",
     prior_scale: Annotated[str | None, fields.PRIOR_SCALE] = None,
     family: Annotated[str, fields.FAMILY] = "gaussian",
@@ -59,9 +60,11 @@ def fit(
         recipe = saved
     built = recipe.build(data_dir)
     tempered = "" if recipe.temperature is None else f", temperature {recipe.temperature:g}"
+    several = "" if recipe.members == 1 else f" in each of {recipe.members} members"
     console.print(
         f"[bold]{recipe.method}[/] of {recipe.model} on {recipe.data}: {len(built.data.train):,} examples,"
-        f" {built.objective.layout.num_params:,} random weights, beta {recipe.beta:g}{tempered}, seed {recipe.seed}",
+        f" {built.objective.layout.num_params:,} random weights{several}, beta {recipe.beta:g}{tempered},"
+        f" seed {recipe.seed}",
         highlight=False,
     )
     started = time.monotonic()

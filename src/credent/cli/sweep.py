@@ -54,6 +54,7 @@ def sweep(
     beta: Annotated[float | None, fields.BETA] = None,
     temperature: Annotated[float | None, fields.TEMPERATURE] = None,
     weight_samples: Annotated[int | None, fields.WEIGHT_SAMPLES] = None,
+    members: Annotated[int | None, fields.MEMBERS] = None,
     prior: Annotated[str | None, fields.PRIOR] = None,
     prior_scale: Annotated[str | None, fields.PRIOR_SCALE] = None,
     family: Annotated[str | None, fields.FAMILY] = None,

@@ -29,7 +29,7 @@ _STEPS: dict[str, dict[str, float]] = {
 
 def of(data: str, method: str) -> dict[str, Any]:
     """Values by field; a sampler has Bayes' rule, and no `lr` where none is known. Only VI and VL have scales."""
-    found = {"batch_size": 128, **_BY_DATA.get(data, _REGRESSION)}
+    found = {"batch_size": 128, "members": 1, **_BY_DATA.get(data, _REGRESSION)}
     if method in SAMPLERS:
         found |= {"beta": 1.0, "lr": _STEPS.get(data, {}).get(method)}
         found["epochs"] *= 2  # half of them lead to where the draws are

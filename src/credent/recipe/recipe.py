@@ -7,6 +7,10 @@ validation data: under the full KL small networks and small data sets underfit (
 beta means the same in all methods: the posterior is p(D | w)^(1/beta) p(w). MAP finds its mode, VI and VL approximate
 it, and a sampler draws from it, since its temperature is beta unless it is given.
 
+A recipe of several `members` trains as many posteriors, from first weights and data orders of their own, on the same
+data; what they predict is averaged (`families.Mixture`). In the run's directory each has one of its own, `members/0`
+and so on, and a run that is gone on with does not repeat those that are finished.
+
 >>> recipe = Recipe(data="digits", method="vi", epochs=1)
 >>> recipe.beta, recipe == Recipe.from_json(recipe.to_json())
 (0.01, True)
@@ -19,25 +23,19 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim.lr_scheduler import CosineAnnealingLR
-from torch.utils.data import DataLoader
 
 from credent import likelihoods
-from credent.data import Data, batches, load, names
+from credent.data import Data, load, names
 from credent.errors import CheckpointError, InputError
 from credent.objectives import MAP, VI, VL, Objective
 from credent.recipe import chain, defaults
+from credent.recipe.built import Built, given
 from credent.recipe.choices import FAMILIES, FOLLOWING, METHODS, MODELS, PRIORS, SAMPLERS, network, number, prior
-from credent.training import Result, ScaleRatio, fit
-
-T = TypeVar("T")
 
 _VAL_SHARE = 0.05
-_LOOKS = 100  # at the scales of q, over a run
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,8 @@ class Recipe:
     """Of a sampler: 1 is the posterior, less is colder. None is beta."""
     weight_samples: int | None = None
     """Draws of the weights per training step."""
+    members: int | None = None
+    """Posteriors that are trained one after the other and averaged; of MAP, a deep ensemble."""
     prior: str = "gaussian"
     prior_scale: str | None = None
     """A rule, "fan_in", "kaiming" or "glorot", or a number; None is "kaiming". Priors that follow q have none."""
@@ -91,7 +91,8 @@ class Recipe:
             object.__setattr__(self, "prior_scale", "kaiming")
         if self.temperature is None and self.samples:
             object.__setattr__(self, "temperature", self.beta)
-        for field in ("epochs", "batch_size", "lr", "scale_lr", "weight_samples"):
+        self._check_members()
+        for field in ("epochs", "batch_size", "lr", "scale_lr", "weight_samples", "members"):
             value = getattr(self, field)
             if value is not None and not value > 0:
                 raise InputError(f"{field}={value}: must be positive.")
@@ -136,15 +137,28 @@ class Recipe:
                 " others; leave random out, or take --method vi."
             )
 
+    def _check_members(self) -> None:
+        """What a mixture of posteriors over the weights of one network cannot hold is refused."""
+        if self.members == 1:
+            return
+        if self.method not in ("map", "vi"):
+            why = "predicts from the mean of one q" if self.method == "vl" else "has chains, which are credent.chains'"
+            raise InputError(f"members={self.members}: {self.method} {why}; take --method vi or map, or one member.")
+        if self.random != "*":
+            raise InputError(
+                f"members={self.members}, random={self.random!r}: members share one network, and the parameters that"
+                " are not random would be each one's own; leave one of the two out."
+            )
+
     def to_json(self) -> str:
         """As config.json has it."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
-        """From config.json."""
+        """From config.json; one from before there were members has one."""
         try:
-            return cls(**json.loads(text))
+            return cls(**{"members": 1, **json.loads(text)})
         except (json.JSONDecodeError, TypeError) as error:
             raise CheckpointError(f"config.json is not a recipe of this version of credent: {error}.") from error
 
@@ -155,7 +169,7 @@ class Recipe:
             options["val_share"] = _VAL_SHARE
         loaded = load(self.data, data_dir, self.seed, **options)
         torch.manual_seed(self.seed)
-        built = Built(self, loaded, self._objective(loaded))
+        built = Built(self, loaded, tuple(self._objective(loaded) for _ in range(given(self.members))))
         if self.samples:
             chain.check(built.objective, built.steps)
         return built
@@ -170,62 +184,19 @@ class Recipe:
                     f"noise='learnt' is optimised, and {self.method} moves the weights alone: --noise heteroscedastic"
                     " makes it an output of the network, and a number fixes it, such as --noise 0.1."
                 )
+            if self.members != 1 and self.noise == "learnt":
+                raise InputError(
+                    f"members={self.members}, noise='learnt': each member would have a noise of its own, and one"
+                    " prediction has one: --noise heteroscedastic makes it an output, and a number fixes it."
+                )
             likelihood = likelihoods.Gaussian(self.noise if known else number("noise", self.noise), initial=0.1)
             outputs = 2 if self.noise == "heteroscedastic" else 1
         net = network(self.model, loaded, outputs)
-        given = (net, likelihood, prior(self.prior, self.prior_scale))
-        shared: dict[str, Any] = {"num_data": len(loaded.train), "beta": _set(self.beta), "random": self.random}
+        parts = (net, likelihood, prior(self.prior, self.prior_scale))
+        shared: dict[str, Any] = {"num_data": len(loaded.train), "beta": given(self.beta), "random": self.random}
         if self.method == "vi":
-            return VI(*given, family=FAMILIES[self.family](), samples=_set(self.weight_samples), **shared)
-        return VL(*given, **shared) if self.method == "vl" else MAP(*given, **shared)
-
-
-@dataclass(frozen=True)
-class Built:
-    """A recipe with everything it names in memory."""
-
-    recipe: Recipe
-    data: Data
-    objective: Objective
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps in all."""
-        return _set(self.recipe.epochs) * len(self.loader())
-
-    def loader(self) -> DataLoader[tuple[Tensor, ...]]:
-        """Training batches, shuffled anew each epoch by the recipe's seed."""
-        return batches(self.data.train, _set(self.recipe.batch_size), shuffle=True, seed=self.recipe.seed)
-
-    def train(self, run_dir: str | Path | None = None, resume: bool = False, **options: Any) -> Result:
-        """Run the recipe; options are those of `fit`."""
-        recipe = self.recipe
-        epochs = _set(recipe.epochs)
-        settings: dict[str, Any] = {
-            "epochs": epochs,
-            "val": batches(self.data.val, 1024) if len(self.data.val) else None,
-            "val_every": max(1, epochs // 60),
-            "run_dir": run_dir,
-            "resume": resume,
-        }
-        optimizer: torch.optim.Optimizer
-        if recipe.samples:
-            steps = (_set(recipe.lr), _set(recipe.temperature), self.steps, recipe.seed)
-            optimizer = chain.sampler(recipe.method, self.objective, *steps)
-            settings["keep"] = chain.thin(self.steps)
-        else:
-            groups = self.objective.param_groups(_set(recipe.lr), recipe.scale_lr)
-            optimizer = torch.optim.Adam(groups, fused=True)
-            settings |= {"scheduler": CosineAnnealingLR(optimizer, self.steps), "schedule": "step"}
-        if recipe.prior == "inverse_reference":  # the one prior that may let go of the scales
-            settings["monitors"] = [ScaleRatio(self.objective, every=max(1, self.steps // _LOOKS))]
-        return fit(self.objective, optimizer, self.loader(), **settings | options)
-
-
-def _set(value: T | None) -> T:
-    """A field that the defaults have filled."""
-    assert value is not None
-    return value
+            return VI(*parts, family=FAMILIES[self.family](), samples=given(self.weight_samples), **shared)
+        return VL(*parts, **shared) if self.method == "vl" else MAP(*parts, **shared)
 
 
 def _check(field: str, value: str, known: Iterable[str]) -> None:

@@ -1,0 +1,131 @@
+"""A recipe with everything it names in memory, and how it is trained.
+
+Members are trained one after the other, each as a run of its own: from first weights and a data order of its own, in
+the directory `members/0` and so on of the run's. One that is finished is not repeated when a run is gone on with.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from rich.console import Console
+from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.utils.data import DataLoader
+
+from credent.data import Data, batches
+from credent.evaluation import statistics_for
+from credent.families import Mixture, Posterior
+from credent.objectives import Objective
+from credent.predict import predict
+from credent.recipe import chain
+from credent.training import Result, ScaleRatio, fit, load
+from credent.training.history import Row, read
+
+if TYPE_CHECKING:
+    from credent.recipe.recipe import Recipe
+
+T = TypeVar("T")
+
+_LOOKS = 100  # at the scales of q, over a run
+_APART = 2**20  # between the seeds of two members' data orders
+_DRAWS = 10  # of each member, on validation data
+_console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A recipe with everything it names in memory."""
+
+    recipe: "Recipe"
+    data: Data
+    members: tuple[Objective, ...]
+
+    @property
+    def objective(self) -> Objective:
+        """The only member, or the first of several, whose network and likelihood serve all of them."""
+        return self.members[0]
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of a member."""
+        return given(self.recipe.epochs) * len(self.loader())
+
+    def loader(self, member: int = 0) -> DataLoader[tuple[Tensor, ...]]:
+        """Training batches, shuffled anew each epoch by the recipe's seed."""
+        seed = self.recipe.seed + member * _APART
+        return batches(self.data.train, given(self.recipe.batch_size), shuffle=True, seed=seed)
+
+    def train(self, run_dir: str | Path | None = None, resume: bool = False, **options: Any) -> Result:
+        """Run the recipe; options are those of `fit`.
+
+        Of several members the history has the rows of all, each with its `member`, and last the scores of their average
+        on the validation data.
+        """
+        if len(self.members) == 1:
+            return self._train(0, run_dir, resume, **options)
+        results = []
+        for k in range(len(self.members)):
+            if options.get("progress", True) is True:
+                _console.print(f"member {k + 1} of {len(self.members)}", highlight=False)
+            results.append(self._train(k, None if run_dir is None else self._place(run_dir, k), resume, **options))
+        posterior = Mixture([result.posterior for result in results])
+        rows = [{"member": k, **row} for k, result in enumerate(results) for row in result.history]
+        steps = sum(result.steps for result in results)
+        last = {"step": steps, **self._validate(posterior)}
+        return Result(posterior, [*rows, last], steps, None if run_dir is None else Path(run_dir))
+
+    def load(self, run_dir: str | Path) -> Posterior:
+        """Fill the members with what `train` wrote there, and return their posterior."""
+        parts = [load(each, self._place(run_dir, k) / "posterior.safetensors") for k, each in enumerate(self.members)]
+        return parts[0] if len(parts) == 1 else Mixture(parts)
+
+    def history(self, run_dir: str | Path) -> list[Row]:
+        """How training went, as `train` wrote it there; of several members, that of the first."""
+        return read(self._place(run_dir, 0) / "history.jsonl")
+
+    def _place(self, run_dir: str | Path, member: int) -> Path:
+        """Where a member's run is: the only one's is the run's own directory."""
+        return Path(run_dir) if len(self.members) == 1 else Path(run_dir) / "members" / str(member)
+
+    def _validate(self, posterior: Posterior) -> Row:
+        """Scores of the average on the validation data."""
+        if not len(self.data.val):
+            return {}
+        first = self.objective
+        x, y = (each.to(first.layout.first().device) for each in self.data.val[:])
+        options: dict[str, Any] = {"samples": _DRAWS * len(self.members)}
+        options["statistics"] = statistics_for(first, posterior, self.data)
+        pred = predict(first.net, posterior, first.likelihood, x, **options)
+        name, value = pred.score(y)
+        return {"val_nll": -pred.log_prob(y).double().mean().item(), f"val_{name}": value}
+
+    def _train(self, member: int, run_dir: str | Path | None, resume: bool, **options: Any) -> Result:
+        recipe, objective = self.recipe, self.members[member]
+        epochs = given(recipe.epochs)
+        settings: dict[str, Any] = {
+            "epochs": epochs,
+            "val": batches(self.data.val, 1024) if len(self.data.val) else None,
+            "val_every": max(1, epochs // 60),
+            "run_dir": run_dir,
+            "resume": resume,
+        }
+        optimizer: torch.optim.Optimizer
+        if recipe.samples:
+            steps = (given(recipe.lr), given(recipe.temperature), self.steps, recipe.seed)
+            optimizer = chain.sampler(recipe.method, objective, *steps)
+            settings["keep"] = chain.thin(self.steps)
+        else:
+            groups = objective.param_groups(given(recipe.lr), recipe.scale_lr)
+            optimizer = torch.optim.Adam(groups, fused=True)
+            settings |= {"scheduler": CosineAnnealingLR(optimizer, self.steps), "schedule": "step"}
+        if recipe.prior == "inverse_reference":  # the one prior that may let go of the scales
+            settings["monitors"] = [ScaleRatio(objective, every=max(1, self.steps // _LOOKS))]
+        return fit(objective, optimizer, self.loader(member), **settings | options)
+
+
+def given(value: T | None) -> T:
+    """A field that the defaults have filled."""
+    assert value is not None
+    return value
