@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from credent.errors import InputError
 
+_NEVER = -1000.0  # a log-probability whose exponential is zero; minus infinity times zero is no number
 _NODES = 24  # per draw; the error stays below 1e-4 nats, also where draws are far apart
 
 
@@ -48,7 +49,7 @@ class ClassPredictive:
         total = _Total()
         for log_p in log_probs:
             p = log_p.exp()
-            total.add(log_p, p, torch.special.entr(p).sum(-1))
+            total.add(log_p, p, -(p * log_p.clamp_min(_NEVER)).sum(-1))
         return cls(*total.mean())
 
     @property
@@ -278,8 +279,8 @@ class _Total:
             self._log_sum, self._mean, self._squares, self._entropy = log_p, p, torch.zeros_like(p), entropy
             return
         delta = p - self._mean
-        self._mean = self._mean + delta / self.count
-        self._squares = self._squares + delta * (p - self._mean)
+        self._mean = torch.add(self._mean, delta, alpha=1 / self.count)
+        self._squares = torch.addcmul(self._squares, delta, p - self._mean)
         self._log_sum = torch.logaddexp(self._log_sum, log_p)
         self._entropy = self._entropy + (entropy - self._entropy) / self.count
 
@@ -287,5 +288,5 @@ class _Total:
         """Log of the mean probability, standard deviation of the probability, mean entropy, number of draws."""
         if self.count == 0:
             raise InputError("no draws: ask for samples >= 1.")
-        log_mean = self._log_sum - math.log(self.count)
-        return log_mean, (self._squares / self.count).sqrt(), self._entropy, self.count
+        log_mean = (self._log_sum - math.log(self.count)).contiguous()
+        return log_mean, (self._squares / self.count).sqrt().contiguous(), self._entropy, self.count

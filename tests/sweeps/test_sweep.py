@@ -126,8 +126,9 @@ def test_killed_in_the_middle_and_resumed_no_run_is_lost_or_repeated(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_local_dask_cluster_gives_the_same_table(tmp_path):
-    pytest.importorskip("distributed")
+@pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_local_cluster_gives_the_same_table(backend, package, tmp_path):
+    pytest.importorskip(package)
     command = textwrap.dedent("""
         import sys
         from credent.sweeps import sweep
@@ -135,16 +136,18 @@ def test_a_local_dask_cluster_gives_the_same_table(tmp_path):
         if __name__ == "__main__":
             vary = {"x": [0.0, 1.0, 2.0], "y": [0.5, 3.0]}
             options = {"fixed": {"log": sys.argv[1]}, "function": toys.bowl, "metric": "far", "progress": False}
-            sweep(vary, sys.argv[2], backend="dask", jobs=2, **options)
+            sweep(vary, sys.argv[2], backend=sys.argv[4], jobs=2, **options)
             recipes = {"fixed": {"data": "digits", "epochs": 1, "method": "map"}, "progress": False}
-            sweep({"lr": [1e-3, 1e-2]}, sys.argv[3], backend="dask", jobs=2, **recipes)
+            sweep({"lr": [1e-3, 1e-2]}, sys.argv[3], backend=sys.argv[4], jobs=2, **recipes)
     """)
     (tmp_path / "script.py").write_text(command)
-    dask, recipes, log = tmp_path / "dask", tmp_path / "recipes", tmp_path / "log"
+    there, recipes, log = tmp_path / "there", tmp_path / "recipes", tmp_path / "log"
+    arguments = [tmp_path / "script.py", log, there, recipes, backend]
+    path = os.pathsep.join(sys.path)  # workers find the function where this process does
     subprocess.run(
-        [sys.executable, str(tmp_path / "script.py"), str(log), str(dask), str(recipes)], check=True, timeout=600
+        [sys.executable, *map(str, arguments)], check=True, timeout=600, env={**os.environ, "PYTHONPATH": path}
     )
-    processes = {row["pid"] for row in table(dask)}
+    processes = {row["pid"] for row in table(there)}
     assert len(called(log)) == 6
     bowl(tmp_path / "here", log, jobs=1)
     sweep({"lr": [1e-3, 1e-2]}, tmp_path / "r", fixed={"data": "digits", "epochs": 1, "method": "map"}, jobs=1)
@@ -153,7 +156,7 @@ def test_a_local_dask_cluster_gives_the_same_table(tmp_path):
     def told(out):
         return [{k: v for k, v in row.items() if k not in ("seconds", "pid")} for row in table(out)]
 
-    assert told(dask) == told(tmp_path / "here")
+    assert told(there) == told(tmp_path / "here")
     assert told(recipes) == told(tmp_path / "r")
     assert len(told(recipes)) == 2
 

@@ -16,6 +16,7 @@ IMAGE_SETS = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn")
 
 _REGRESSION: dict[str, Any] = {"epochs": 2000, "lr": 1e-2, "scale_lr": 1e-2, "beta": 0.03, "weight_samples": 4}
 _IMAGES: dict[str, Any] = {"epochs": 20, "lr": 4e-3, "scale_lr": 2e-2, "beta": 0.2, "weight_samples": 1}
+_MEMBERS: dict[str, Any] = {"members": 4, "lr": 2e-3, "scale_lr": 1e-2, "beta": 0.03}  # colder: many doubt more
 _BY_DATA: dict[str, dict[str, Any]] = {
     **dict.fromkeys(IMAGE_SETS, _IMAGES),
     "digits": _IMAGES | {"epochs": 60, "batch_size": 64, "beta": 0.01},
@@ -36,5 +37,5 @@ def of(data: str, method: str) -> dict[str, Any]:
     if method not in ("vi", "vl"):
         del found["scale_lr"]
     if method == "vi" and data in IMAGE_SETS:
-        found["epochs"] *= 2  # noisy weights overfit later, and are better for it
+        found |= _MEMBERS
     return found

@@ -66,7 +66,7 @@ def _ray(address: str | None, jobs: int | None) -> Iterator[None]:
     size: dict[str, Any] = {} if address else {"num_cpus": jobs or joblib.cpu_count(), "include_dashboard": False}
     try:
         ray.init(address=address, **size)
-    except (ConnectionError, ValueError) as error:
+    except Exception as error:  # a node that does not start in time is a bare one
         raise _unreachable("ray", address, error) from error
     ray_joblib.register_ray()
     try:
@@ -80,4 +80,6 @@ def _missing(backend: str, package: str) -> InputError:
 
 
 def _unreachable(backend: str, address: str | None, error: Exception) -> InputError:
+    if address is None:
+        return InputError(f"no {backend} cluster could be started on this machine: {error}")
     return InputError(f"no {backend} cluster answers at {address}: {error}. Start its scheduler, or mend the address.")
