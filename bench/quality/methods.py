@@ -2,7 +2,8 @@
 
 The knob is beta, the weight of the KL or of the log prior, unless it is said otherwise. Variational methods of all
 libraries have the same rates and the same knobs; where the documented weight of the KL is kept, only rates are tried.
-"VI, untuned" has the rate and the beta of credent's recipes for images, which were chosen on other, larger runs.
+"VI, untuned" has the rate, the beta and the members of credent's recipes for images, which were chosen on other, larger
+runs.
 """
 
 from collections.abc import Callable
@@ -79,7 +80,15 @@ def _layers(label: str, peer: str) -> dict[str, Method]:
 METHODS: dict[str, Method] = {
     "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _DECAY),
     "vi": Method("VI", "credent", _ours(ours.vi), _VI, _BETA),
-    "vi_default": Method("VI, untuned", "credent", _ours(ours.vi), (_RECIPE["lr"],) * 4, (_RECIPE["beta"],) * 4),
+    "vi_default": Method(
+        f"VI, untuned, {_RECIPE['members']} members",
+        "credent",
+        _ours(ours.vi),
+        (_RECIPE["lr"],) * 4,
+        (_RECIPE["beta"],) * 4,
+        members=_RECIPE["members"],
+    ),
+    "vi_members": Method("VI, 4 members", "credent", _ours(ours.vi), _VI, _BETA, members=4, tuned_as="vi"),
     "vl": Method("VL", "credent", _ours(ours.vl), _ADAM, _BETA),
     "ir": Method("VI, inverse-reference prior", "credent", _ours(ours.ir), _VI, _BETA),
     "sgld": Method("SGLD", "credent", _ours(ours.sgld), (0.02, 0.05, 0.1, 0.2), _COLD, "temperature", chain=True),
