@@ -11,6 +11,7 @@ import torch
 from scipy import stats
 from torch import nn
 
+from credent.errors import CheckpointError
 from credent.noise import Noise, fresh_seed
 
 
@@ -175,6 +176,21 @@ def test_long_vectors_are_drawn_in_inference_mode_too(threads):
     with torch.inference_mode():
         inside = Noise(seed=8).normal(torch.empty(LONG))
     assert torch.equal(inside.clone(), Noise(seed=8).normal(torch.empty(LONG)))
+
+
+def test_a_long_parameter_is_filled_where_no_gradient_flows(threads):
+    threads(2)
+    parameter = nn.Parameter(torch.zeros(LONG))
+    with torch.no_grad():
+        Noise(seed=8).normal_(parameter)
+    assert torch.equal(parameter.data, Noise(seed=8).normal(torch.empty(LONG)))
+
+
+def test_the_state_of_an_earlier_version_is_refused():
+    noise = Noise(seed=1)
+    state = noise.get_extra_state()
+    with pytest.raises(CheckpointError, match="earlier version"):
+        noise.set_extra_state(state | {"state": state["state"][0]})
 
 
 @pytest.mark.parametrize("taken", [1, 2])

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from credent.recipe import MODELS, Recipe
 from credent.recipe.chain import burn_in, sampler, thin
 from credent.recipe.choices import network
 from credent.samplers import BNPSGLD, PSGLD, SGLD
-from credent.training import Thin, fit
+from credent.training import ScaleRatio, Thin, fit
 
 SAMPLERS = ("sgld", "psgld", "bnp")
 
@@ -48,6 +49,22 @@ def test_a_config_from_before_there_were_samplers_loads():
     old |= {"scale_lr": 0.02, "beta": 0.01, "weight_samples": 1, "prior": "gaussian", "prior_scale": "kaiming"}
     old |= {"family": "gaussian", "noise": "learnt", "random": "*", "split": 0, "seed": 0}
     assert Recipe.from_json(json.dumps(old)) == Recipe(epochs=5)
+
+
+def test_a_config_from_before_there_were_members_has_one():
+    config = json.loads(Recipe(data="fashion_mnist", members=1).to_json())
+    del config["members"]
+    assert Recipe.from_json(json.dumps(config)).members == 1
+
+
+def test_members_by_default():
+    """Four by VI on images, each colder and shorter than one alone; one where members cannot be."""
+    four, alone = Recipe(data="mnist"), Recipe(data="mnist", members=1)
+    assert (four.members, four.beta, four.lr, four.epochs) == (4, 0.03, 0.002, 20)
+    assert (alone.members, alone.beta, alone.lr, alone.epochs) == (1, 0.2, 0.004, 40)
+    assert Recipe(data="mnist", random="head.*") == dataclasses.replace(alone, random="head.*")
+    assert [Recipe(data="mnist", method=method).members for method in ("map", "vl", "sgld")] == [1, 1, 1]
+    assert Recipe().members == 1
 
 
 def test_what_it_builds():
@@ -98,9 +115,26 @@ def test_members_are_averaged(method, draws):
     assert torch.allclose(pred.probs, torch.stack(apart).mean(0), atol=1e-6)
     assert pred.num_draws == draws
     assert [row.get("member") for row in result.history] == [0, 1, 2, None]
+    ends = [row["nll"] for row in result.history[:-1]]
+    assert result.history[-1]["nll"] == pytest.approx(sum(ends) / 3)
     assert result.steps == 3 * built.steps
     whole = predict(built.objective.net, result.posterior, built.objective.likelihood, x, samples=30)
     assert result.history[-1]["val_nll"] == pytest.approx(-whole.log_prob(y).double().mean().item())
+
+
+def test_a_seed_of_training_is_offset_for_each_member():
+    built = Recipe(members=2, epochs=1).build()
+    built.train(progress=False, seed=5)
+    draws = [torch.cat([(w - m).flatten() for w, m in zip(q.sample(1).values(), q.mean().values(), strict=True)])
+             for q in (member.posterior for member in built.members)]  # fmt: skip
+    together = torch.corrcoef(torch.stack(draws))[0, 1].item()
+    assert abs(together) < 5 / math.sqrt(draws[0].numel())
+
+
+def test_monitors_of_several_members_are_refused():
+    built = Recipe(members=2, epochs=1).build()
+    with pytest.raises(InputError, match="members=1"):
+        built.train(progress=False, monitors=[ScaleRatio(built.objective, every=1)])
 
 
 def test_members_with_batch_norm_are_normalised_by_statistics_of_their_own():

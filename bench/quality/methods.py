@@ -63,7 +63,8 @@ _BETA = (0.03, 0.1, 0.3, 1.0)
 _DECAY = (0.1, 0.3, 1.0, 3.0)
 _AS_DOCUMENTED = (1.0, 1.0, 1.0, 1.0)
 _HEAVY = (0.005, 0.01, 0.02, 0.05)
-_RECIPE = defaults.of("fashion_mnist", "vi")
+_MEMBERS = defaults.members("fashion_mnist", "vi")
+_RECIPE = defaults.of("fashion_mnist", "vi", _MEMBERS)
 _COLD = (0.01, 0.1, 0.3, 1.0)
 
 
@@ -81,12 +82,12 @@ METHODS: dict[str, Method] = {
     "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _DECAY),
     "vi": Method("VI", "credent", _ours(ours.vi), _VI, _BETA),
     "vi_default": Method(
-        f"VI, untuned, {_RECIPE['members']} members",
+        f"VI, untuned, {_MEMBERS} members",
         "credent",
         _ours(ours.vi),
         (_RECIPE["lr"],) * 4,
         (_RECIPE["beta"],) * 4,
-        members=_RECIPE["members"],
+        members=_MEMBERS,
     ),
     "vi_members": Method("VI, 4 members", "credent", _ours(ours.vi), _VI, _BETA, members=4, tuned_as="vi"),
     "vl": Method("VL", "credent", _ours(ours.vl), _ADAM, _BETA),

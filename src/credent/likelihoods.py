@@ -226,7 +226,7 @@ class Gaussian(Likelihood):
 def _log_softmax(logits: Tensor) -> Tensor:
     """log softmax over the last axis, where torch's own takes several times as long for a handful of classes.
 
-    Theirs is taken over the first axis of a copy, which stays as it lies in memory: what follows is quicker there too.
+    It is quicker over the first axis of a copy, and so is what follows, which leaves the copy as it lies in memory.
     """
     if logits.shape[-1] > _FEW:
         return logits.log_softmax(-1)

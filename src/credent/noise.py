@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credent.errors import CheckpointError
+
 _STREAMS = 4
 _LONG = 2**16  # numbers; for fewer, waking a thread takes longer than drawing them
 _APART = 0x9E3779B9  # between the seeds of a vector's quarters: of a seed torch takes the lower 32 bits
@@ -62,7 +64,7 @@ class Noise(nn.Module):
         generator = self.generator(out.device)
         if out.device.type != "cpu" or out.numel() < _LONG or not out.is_contiguous():
             return out.normal_(generator=generator)
-        _fill(out.view(-1).chunk(_STREAMS), [generator, *self._beside])
+        _fill(out.detach().view(-1).chunk(_STREAMS), [generator, *self._beside])
         return out
 
     def paired(self, draw: Callable[["Noise", Tensor], Tensor], like: Tensor) -> tuple[Tensor, int]:
@@ -92,6 +94,8 @@ class Noise(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Continue the stream that `get_extra_state` described."""
+        if isinstance(state["state"], Tensor):
+            raise CheckpointError("this was saved by an earlier version, whose noise had one stream: begin anew.")
         self._generator = torch.Generator(state["device"])
         self._go_to(state["state"])
         self._first, self._before = None, state["before"]
@@ -113,7 +117,7 @@ def _fill(parts: Sequence[Tensor], generators: Sequence[torch.Generator]) -> Non
     """Standard normal numbers in each part from its own generator, in as many threads as torch computes with."""
     threads = min(torch.get_num_threads(), len(parts))
     shares = [list(zip(parts, generators, strict=True))[first::threads] for first in range(threads)]
-    others = [_threads().submit(_fill_share, share) for share in shares[1:]]
+    others = [_threads(os.getpid()).submit(_fill_share, share) for share in shares[1:]]
     _fill_share(shares[0])
     for other in others:
         other.result()
@@ -126,8 +130,6 @@ def _fill_share(share: Sequence[tuple[Tensor, torch.Generator]]) -> None:
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_STREAMS - 1, "credent-noise")
-
-
-os.register_at_fork(after_in_child=_threads.cache_clear)  # a fork has none of its parent's threads
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Those of this process: a fork has none of its parent's."""
+    return ThreadPoolExecutor(_STREAMS - 1, f"credent-noise-{process}")

@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -31,7 +32,8 @@ def test_moments_are_those_of_the_mixture():
 @pytest.mark.parametrize(("n", "shares"), [(1, (1, 0, 0)), (2, (1, 1, 0)), (5, (2, 2, 1)), (6, (2, 2, 2))])
 def test_draws_are_shared_out_evenly_in_turn(n, shares):
     q = Mixture([Draws([{"w": torch.tensor([10.0 * k + i])} for i in range(4)]) for k in range(3)])
-    members = [int(params["w"].item() // 10) for params in q.draws(n)]
+    with pytest.warns(UserWarning, match="leave out") if n < 3 else nullcontext():
+        members = [int(params["w"].item() // 10) for params in q.draws(n)]
     assert tuple(members.count(k) for k in range(3)) == shares
     assert members == [i % 3 for i in range(n)]
 

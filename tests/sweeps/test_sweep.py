@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -124,6 +125,18 @@ def test_killed_in_the_middle_and_resumed_no_run_is_lost_or_repeated(tmp_path):
     assert len(list((out / "cells").glob("*"))) == 8
 
 
+def test_a_cluster_that_does_not_start_is_told(tmp_path, monkeypatch):
+    """Ray raises a bare Exception when its node is not there in time."""
+
+    def init(**options):
+        raise Exception("the node timed out")
+
+    ray = SimpleNamespace(init=init)
+    monkeypatch.setattr("credent.sweeps.cluster.import_module", lambda name: ray)
+    with pytest.raises(InputError, match=r"Exception: the node timed out.*leave backend out"):
+        bowl(tmp_path / "out", tmp_path / "log", backend="ray")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
@@ -197,6 +210,7 @@ def test_a_run_is_scored_on_validation_data_and_not_on_test_data(tmp_path):
         ({"vary": {"lr": [1e-3]}, "metric": "val_coverage", "fixed": {"data": "cubic"}}, "There are val_nll"),
         ({"vary": {"method": ["vi", "map"]}, "metric": "val_auroc_noise_mutual_information"}, "map on digits"),
         ({"vary": {"lrr": LogUniform(1e-3, 1)}, "runs": 2}, "Did you mean 'lr'"),
+        ({"vary": {"members": [1, 2]}, "fixed": {"data": "cubic"}}, "--noise heteroscedastic"),
         ({"vary": {"lr": [1e-3]}, "backend": "spark"}, "dask and ray"),
         ({"vary": {"lr": [1e-3]}, "address": "tcp://a:1"}, "whose it is"),
         ({"vary": {"lr": [1e-3]}, "backend": "dask", "address": "tcp://a:1", "jobs": 2}, "size of its own"),
@@ -211,11 +225,14 @@ def test_what_cannot_be_is_refused_before_anything_runs(options, words, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("data", "method", "no_ranking"), [("digits", "vi", set()), ("cubic", "map", {"val_coverage"})]
+    ("data", "method", "members", "no_ranking"),
+    [("digits", "vi", 1, set()), ("digits", "map", 2, set()), ("cubic", "map", 1, {"val_coverage"})],
 )
-def test_the_scores_that_rank_are_known_before_a_run(data, method, no_ranking):
-    recipe = Recipe(data=data, method=method, epochs=1)
-    returned = {name for name in Train(recipe, samples=2).run() if name.startswith("val_")}
+def test_the_scores_that_rank_are_known_before_a_run(data, method, members, no_ranking):
+    recipe = Recipe(data=data, method=method, members=members, epochs=1)
+    told = Train(recipe, samples=2).run()
+    assert "train_nll" in told
+    returned = {name for name in told if name.startswith("val_")}
     known = scores(recipe.build())
     assert set(known) == returned - no_ranking
     up = {name for name, better in known.items() if better == "higher"}

@@ -76,11 +76,15 @@ def _page(run: Path, built: Built, posterior: Posterior, found: evaluation.Evalu
         built.history(run),
         found,
         title=f"{recipe.method.upper()} on {recipe.data}",
-        subtitle=f"{recipe.model}, " + (f"{recipe.members} members averaged, " if recipe.members != 1 else ""),
+        subtitle=f"{recipe.model}, " + _several(recipe.members),
         settings={k: v for k, v in dataclasses.asdict(recipe).items() if v is not None},
         footer=f"credent {__version__}",
     )
     return made.write(run / "page.html")
+
+
+def _several(members: int | None) -> str:
+    return "" if members == 1 else f"{members} members averaged (curves and scales are the first one's), "
 
 
 def _table(title: str, scores: dict[str, float | None]) -> None:

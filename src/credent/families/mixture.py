@@ -16,6 +16,7 @@ Shapes: those of the members, which must agree.
 [0.0, 5.0, 2.0]
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
@@ -65,6 +66,9 @@ class Mixture(Posterior):
     def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
         """n draws, the members in turn; None is all that members of draws have."""
         members = len(self.parts)
+        if n is not None and n < members:
+            left = f"{n} draws leave out {members - n} of {members} posteriors"
+            warnings.warn(f"{left}: take samples={members}, or a multiple.", stacklevel=3)
         streams = [
             part.draws(None if n is None else (n + members - 1 - k) // members, _stream(seed, k))
             for k, part in enumerate(self.parts)

@@ -6,6 +6,7 @@ the directory `members/0` and so on of the run's. One that is finished is not re
 
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -15,6 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader
 
 from credent.data import Data, batches
+from credent.errors import InputError
 from credent.evaluation import statistics_for
 from credent.families import Mixture, Posterior
 from credent.objectives import Objective
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOKS = 100  # at the scales of q, over a run
-_APART = 2**20  # between the seeds of two members' data orders
+_APART = 2**20  # between the seeds of two members
 _DRAWS = 10  # of each member, on validation data
 _console = Console(stderr=True)
 
@@ -60,20 +62,30 @@ class Built:
     def train(self, run_dir: str | Path | None = None, resume: bool = False, **options: Any) -> Result:
         """Run the recipe; options are those of `fit`.
 
-        Of several members the history has the rows of all, each with its `member`, and last the scores of their average
-        on the validation data.
+        Of several members the history has the rows of all, each with its `member`, and a last one: the means of what
+        they ended with, and the scores of their average on the validation data.
         """
-        if len(self.members) == 1:
+        count = len(self.members)
+        if count == 1:
             return self._train(0, run_dir, resume, **options)
+        if options.get("monitors"):
+            raise InputError("monitors= watch one objective, and each member is one: train with members=1 to watch it.")
+        show = options.get("progress", True) is True
         results = []
-        for k in range(len(self.members)):
-            if options.get("progress", True) is True:
-                _console.print(f"member {k + 1} of {len(self.members)}", highlight=False)
-            results.append(self._train(k, None if run_dir is None else self._place(run_dir, k), resume, **options))
+        for k in range(count):
+            if show:
+                _console.print(f"member {k + 1} of {count}", highlight=False)
+            place = None if run_dir is None else self._place(run_dir, k)
+            own = {} if options.get("seed") is None else {"seed": options["seed"] + k * _APART}
+            results.append(self._train(k, place, resume, **options | own))
         posterior = Mixture([result.posterior for result in results])
+        scores = self._validate(posterior)
+        if show and scores:
+            told = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
+            _console.print(f"average of {count} members: {told}", highlight=False)
         rows = [{"member": k, **row} for k, result in enumerate(results) for row in result.history]
         steps = sum(result.steps for result in results)
-        last = {"step": steps, **self._validate(posterior)}
+        last = {"step": steps, **_means([result.history[-1] for result in results]), **scores}
         return Result(posterior, [*rows, last], steps, None if run_dir is None else Path(run_dir))
 
     def load(self, run_dir: str | Path) -> Posterior:
@@ -123,6 +135,12 @@ class Built:
         if recipe.prior == "inverse_reference":  # the one prior that may let go of the scales
             settings["monitors"] = [ScaleRatio(objective, every=max(1, self.steps // _LOOKS))]
         return fit(objective, optimizer, self.loader(member), **settings | options)
+
+
+def _means(rows: list[Row]) -> Row:
+    """What the members' last rows have of the training data, averaged."""
+    shared = [name for name in ("nll", "kl") if all(row.get(name) is not None for row in rows)]
+    return {name: fmean(row[name] for row in rows) for name in shared}
 
 
 def given(value: T | None) -> T:

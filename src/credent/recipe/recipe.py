@@ -83,7 +83,9 @@ class Recipe:
         if self.method not in ("vi", "vl") and self.scale_lr is not None:
             raise InputError(f"scale_lr={self.scale_lr:g}: method={self.method!r} learns no scales; leave it out.")
         self._check_prior()
-        for field, value in defaults.of(self.data, self.method).items():
+        if self.members is None:
+            object.__setattr__(self, "members", defaults.members(self.data, self.method) if self.random == "*" else 1)
+        for field, value in defaults.of(self.data, self.method, given(self.members)).items():
             if getattr(self, field) is None:
                 object.__setattr__(self, field, value)
         self._check_sampler()
@@ -91,11 +93,11 @@ class Recipe:
             object.__setattr__(self, "prior_scale", "kaiming")
         if self.temperature is None and self.samples:
             object.__setattr__(self, "temperature", self.beta)
-        self._check_members()
         for field in ("epochs", "batch_size", "lr", "scale_lr", "weight_samples", "members"):
             value = getattr(self, field)
             if value is not None and not value > 0:
                 raise InputError(f"{field}={value}: must be positive.")
+        self._check_members()
 
     @property
     def samples(self) -> bool:
@@ -142,8 +144,8 @@ class Recipe:
         if self.members == 1:
             return
         if self.method not in ("map", "vi"):
-            why = "predicts from the mean of one q" if self.method == "vl" else "has chains, which are credent.chains'"
-            raise InputError(f"members={self.members}: {self.method} {why}; take --method vi or map, or one member.")
+            why = "vl predicts from the mean of one q" if self.method == "vl" else "credent.chains runs several chains"
+            raise InputError(f"members={self.members}: {why}; take --method vi or map, or one member.")
         if self.random != "*":
             raise InputError(
                 f"members={self.members}, random={self.random!r}: members share one network, and the parameters that"

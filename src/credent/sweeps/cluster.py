@@ -81,5 +81,8 @@ def _missing(backend: str, package: str) -> InputError:
 
 def _unreachable(backend: str, address: str | None, error: Exception) -> InputError:
     if address is None:
-        return InputError(f"no {backend} cluster could be started on this machine: {error}")
+        why = f"{type(error).__name__}: {error}"
+        return InputError(
+            f"no {backend} cluster could be started ({why}): leave backend out to use this machine's cores."
+        )
     return InputError(f"no {backend} cluster answers at {address}: {error}. Start its scheduler, or mend the address.")

@@ -69,7 +69,7 @@ def scores(built: Built) -> dict[str, Better]:
     else:
         lower = ["nll", "brier", "ece", "mce", "ece_10_bins", "mce_10_bins"]
         higher = ["accuracy", "auroc_shuffled", "auroc_noise"]
-        if built.recipe.method != "map":  # several draws of the weights, which can disagree
+        if built.recipe.method != "map" or built.recipe.members != 1:  # several weights, which can disagree
             higher += ["auroc_shuffled_mutual_information", "auroc_noise_mutual_information"]
     found: dict[str, Better] = {f"val_{name}": "lower" for name in lower}
     return found | {f"val_{name}": "higher" for name in higher}

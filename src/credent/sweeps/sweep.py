@@ -174,11 +174,12 @@ def _check_builds(cells: Sequence[Cell], metric: str) -> Better:
 
     The data must be there, have a validation part, fit the model, and be scored by the metric.
     """
-    kinds: dict[tuple[str, ...], Recipe] = {}
+    kinds: dict[tuple[str | bool, ...], Recipe] = {}
     for cell in cells:
         assert isinstance(cell, Train)
         recipe = cell.recipe
-        kinds.setdefault((recipe.data, recipe.model, recipe.method, recipe.prior, recipe.family, recipe.random), recipe)
+        kind = (recipe.data, recipe.model, recipe.method, recipe.prior, recipe.family, recipe.random, recipe.noise)
+        kinds.setdefault((*kind, recipe.members == 1), recipe)
     with torch.random.fork_rng(devices=[]):
         for recipe in kinds.values():
             built = recipe.build()
