@@ -1,9 +1,7 @@
 import copy
 import io
 import math
-import os
 import pickle
-import signal
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import torch
 from scipy import stats
 from torch import nn
 
-from credent.errors import CheckpointError
 from credent.noise import Noise, fresh_seed
 
 
@@ -137,82 +134,3 @@ def test_a_conversion_between_the_halves_starts_a_new_pair():
     noise.paired(Noise.normal, torch.zeros(2))
     e, sign = noise.paired(Noise.normal, torch.zeros(2, dtype=torch.float64))
     assert (e.dtype, sign) == (torch.float64, 1)
-
-
-LONG = 4 * 20_000
-
-
-def test_the_quarters_of_a_long_vector_are_streams_of_their_own():
-    """Standard normal each, and independent of one another and of the next draw."""
-    noise = Noise(seed=6)
-    rows = torch.cat([noise.normal(torch.empty(LONG)).view(4, -1), noise.normal(torch.empty(LONG)).view(4, -1)])
-    assert all(stats.kstest(row.numpy(), stats.norm.cdf).pvalue > 1e-3 for row in rows)
-    together = torch.corrcoef(rows) - torch.eye(8)
-    assert together.abs().max() < 4.5 / math.sqrt(LONG / 4)
-    naive = torch.empty(LONG // 4).normal_(generator=torch.Generator().manual_seed(6))
-    assert torch.equal(rows[0], naive)
-
-
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-def test_numbers_do_not_depend_on_the_threads(threads):
-    drawn = []
-    for count in (1, 2, 3, 8):
-        threads(count)
-        noise = Noise(seed=7)
-        noise.normal(torch.empty(5))
-        drawn.append(torch.cat([noise.normal(torch.empty(LONG + 3)) for _ in range(2)]))
-    assert all(torch.equal(drawn[0], other) for other in drawn[1:])
-    assert len(drawn[0].unique()) > 0.99 * len(drawn[0])
-
-
-def test_long_vectors_are_drawn_in_inference_mode_too(threads):
-    threads(2)
-    with torch.inference_mode():
-        inside = Noise(seed=8).normal(torch.empty(LONG))
-    assert torch.equal(inside.clone(), Noise(seed=8).normal(torch.empty(LONG)))
-
-
-def test_a_long_parameter_is_filled_where_no_gradient_flows(threads):
-    threads(2)
-    parameter = nn.Parameter(torch.zeros(LONG))
-    with torch.no_grad():
-        Noise(seed=8).normal_(parameter)
-    assert torch.equal(parameter.data, Noise(seed=8).normal(torch.empty(LONG)))
-
-
-def test_the_state_of_an_earlier_version_is_refused():
-    noise = Noise(seed=1)
-    state = noise.get_extra_state()
-    with pytest.raises(CheckpointError, match="earlier version"):
-        noise.set_extra_state(state | {"state": state["state"][0]})
-
-
-@pytest.mark.parametrize("taken", [1, 2])
-def test_the_place_in_all_streams_of_a_long_vector_is_saved(taken):
-    noise, like = Noise(seed=9), torch.empty(LONG)
-    for _ in range(taken):
-        noise.paired(Noise.normal, like)
-    other = Noise(seed=10)
-    other.load_state_dict(noise.state_dict())
-    for _ in range(2):
-        assert torch.equal(noise.paired(Noise.normal, like)[0], other.paired(Noise.normal, like)[0])
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_fork_has_threads_of_its_own(threads):
-    """The parent's threads are not there any more; waiting for one would be for ever."""
-    threads(2)
-    expected = Noise(seed=11).normal(torch.empty(LONG)).numpy()
-    pid = os.fork()
-    if pid == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)
-        same = np.array_equal(Noise(seed=11).normal(torch.empty(LONG)).numpy(), expected)  # torch's own may not return
-        os._exit(0 if same else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

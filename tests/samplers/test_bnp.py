@@ -53,7 +53,7 @@ def test_drift_and_noise_are_those_of_the_dense_matrices(layer, shape, fan_in, c
         rows = h.movedim(1, 0).reshape(channels, -1).numpy()
         mean, variance = 0.6 * mean + 0.4 * rows.mean(1), 0.6 * variance + 0.4 * rows.var(1)
         stream = torch.Generator()
-        stream.set_state(sampler.noise.get_extra_state()["state"][0])
+        stream.set_state(sampler.noise.get_extra_state()["state"])
         sizes = [p.numel() for p in layer.parameters()]
         noise = torch.empty(sum(sizes), dtype=torch.float64).normal_(generator=stream).split(sizes)
         noise = [xi.view_as(p) for xi, p in zip(noise, layer.parameters(), strict=True)]
