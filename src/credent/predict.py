@@ -84,7 +84,7 @@ def predict(
                         _tangent(network, mean, params, part) if how == "linearised" else network(params, part)
                     )
                     _check_budget(parts[0], size, held, max_bytes)
-                yield torch.cat(parts)
+                yield parts[0] if len(parts) == 1 else torch.cat(parts)
 
     with network.evaluating():
         return likelihood.predictive(outputs())

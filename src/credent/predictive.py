@@ -48,9 +48,9 @@ class ClassPredictive:
         """From the log-probabilities of each draw, (n, C) each, in constant memory."""
         total = _Total()
         for log_p in log_probs:
-            p = log_p.exp()
-            total.add(log_p, p, -(p * log_p.clamp_min(_NEVER)).sum(-1))
-        return cls(*total.mean())
+            total.add(log_p)
+        log_mean, stddev, entropy = total.mean()
+        return cls(log_mean, stddev, entropy.sum(-1), total.count)
 
     @property
     def probs(self) -> Tensor:
@@ -121,12 +121,10 @@ class BinaryPredictive:
         """From the logits of each draw, (n, D) each, in constant memory."""
         ones, zeros = _Total(), _Total()
         for logit in logits:
-            one, zero = functional.logsigmoid(logit), functional.logsigmoid(-logit)
-            p, complement = one.exp(), zero.exp()
-            ones.add(one, p, torch.special.entr(p) + torch.special.entr(complement))
-            zeros.add(zero, complement, torch.zeros(()))
-        log_probs, stddev, aleatoric, count = ones.mean()
-        return cls(log_probs, zeros.mean()[0], stddev, aleatoric, count)
+            ones.add(functional.logsigmoid(logit))
+            zeros.add(functional.logsigmoid(-logit))
+        (log_probs, stddev, entropy), (log_complements, _, rest) = ones.mean(), zeros.mean()
+        return cls(log_probs, log_complements, stddev, entropy + rest, ones.count)
 
     @property
     def probs(self) -> Tensor:
@@ -272,21 +270,22 @@ class _Total:
     def __init__(self) -> None:
         self.count = 0
 
-    def add(self, log_p: Tensor, p: Tensor, entropy: Tensor) -> None:
+    def add(self, log_p: Tensor) -> None:
         """One more draw, by Welford's update for the spread and in log-space for the mean."""
         self.count += 1
+        p, finite = log_p.exp(), log_p.clamp_min(_NEVER)
         if self.count == 1:
-            self._log_sum, self._mean, self._squares, self._entropy = log_p, p, torch.zeros_like(p), entropy
+            self._log_sum, self._mean, self._squares, self._p_log_p = log_p, p, torch.zeros_like(p), p * finite
             return
         delta = p - self._mean
         self._mean = torch.add(self._mean, delta, alpha=1 / self.count)
-        self._squares = torch.addcmul(self._squares, delta, p - self._mean)
+        self._squares = torch.addcmul(self._squares, delta, delta, value=1 - 1 / self.count)
         self._log_sum = torch.logaddexp(self._log_sum, log_p)
-        self._entropy = self._entropy + (entropy - self._entropy) / self.count
+        self._p_log_p = torch.addcmul(self._p_log_p, p, finite)
 
-    def mean(self) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Log of the mean probability, standard deviation of the probability, mean entropy, number of draws."""
+    def mean(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Log of the mean probability, standard deviation of the probability, and mean share of the entropy, -p log p."""
         if self.count == 0:
             raise InputError("no draws: ask for samples >= 1.")
         log_mean = (self._log_sum - math.log(self.count)).contiguous()
-        return log_mean, (self._squares / self.count).sqrt().contiguous(), self._entropy, self.count
+        return log_mean, (self._squares / self.count).sqrt().contiguous(), -self._p_log_p / self.count

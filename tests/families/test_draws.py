@@ -1,5 +1,6 @@
 import errno
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -193,3 +194,51 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, function):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
     files.append({"a.bias": torch.tensor([3.0])})
     assert indices(files) == [0, 1, 2, 3]
+
+
+def mapped(monkeypatch):
+    """The names of the files that are mapped from now on."""
+    names, from_file = [], torch.from_file
+
+    def counted(path, **options):
+        names.append(path.rsplit("/")[-1][:8])
+        return from_file(path, **options)
+
+    monkeypatch.setattr(torch, "from_file", counted)
+    return names
+
+
+def test_small_draws_are_mapped_once(tmp_path, monkeypatch):
+    files = DrawFiles(tmp_path)
+    for i in range(3):
+        files.append({"w": torch.full((4,), float(i))})
+    q, names = Draws(tmp_path), mapped(monkeypatch)
+    for _ in range(2):
+        assert [w["w"][0].item() for w in q.draws()] == [0.0, 1.0, 2.0]
+    assert names == ["00000000", "00000001", "00000002"]
+    again = pickle.loads(pickle.dumps(q))
+    assert [w["w"][0].item() for w in again.draws()] == [0.0, 1.0, 2.0]
+
+
+def test_a_draw_that_was_written_to_or_replaced_is_read_anew(tmp_path):
+    files = DrawFiles(tmp_path)
+    files.append({"w": torch.zeros(4)})
+    q = Draws(tmp_path)
+    q[0]["w"][2] = 7.0
+    assert torch.equal(q[0]["w"], torch.zeros(4))
+    DrawFiles(tmp_path).write(0, {"w": torch.ones(4)})
+    assert torch.equal(q[0]["w"], torch.ones(4))
+    q[0]["w"] = torch.zeros(4)
+    assert torch.equal(q[0]["w"], torch.ones(4))
+
+
+def test_no_more_maps_are_kept_than_there_is_room_for(tmp_path, monkeypatch):
+    files = DrawFiles(tmp_path)
+    for i in range(3):
+        files.append({"w": torch.full((100,), float(i))})
+    size = (tmp_path / "00000000.safetensors").stat().st_size
+    monkeypatch.setattr("credent.families.draws._KEPT_BYTES", 2 * size)
+    q, names = Draws(tmp_path), mapped(monkeypatch)
+    for _ in range(2):
+        assert [w["w"][0].item() for w in q.draws()] == [0.0, 1.0, 2.0]
+    assert names == ["00000000", "00000001", "00000002", "00000002"]

@@ -3,7 +3,9 @@
     q(w) = (1/n) sum_i delta(w - w_i)
 
 On disk every draw is a safetensors file of its own, written whole or not at all, so a chain that is cut short keeps
-each finished draw. Reading is memory-mapped: a thousand draws of a large network cost the memory of one.
+each finished draw. Reading is memory-mapped: a thousand draws of a large network cost the memory of one. Maps of small
+draws, 256 MB of them at most, are kept for the next prediction, unless somebody wrote to their tensors: making a map
+takes as long as reading it.
 
 >>> q = Draws([{"w": torch.tensor([0.0])}, {"w": torch.tensor([2.0])}])
 >>> q.mean()["w"], q.stddev()["w"]
@@ -11,11 +13,11 @@ each finished draw. Reading is memory-mapped: a thousand draws of a large networ
 """
 
 import json
-import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -26,6 +28,8 @@ from credent.errors import CheckpointError, InputError
 from credent.families.posterior import Posterior
 from credent.files import write_atomically
 from credent.network import Params
+
+_KEPT_BYTES, _KEPT_MAPS = 2**28, 1024
 
 
 class Draws(Posterior):
@@ -108,6 +112,10 @@ class DrawFiles(Sequence[Params]):
         self._count, self._device = count, str(device)
         self._seen: list[Path] | None = None
         self._form: _Form | None = None
+        self._maps: dict[Path, tuple[tuple[int, ...], Params]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_maps": {}}  # a map belongs to a process
 
     def _files(self) -> list[Path]:
         found = sorted(p for p in self.directory.glob("*.safetensors") if self._NAME.fullmatch(p.name))
@@ -125,16 +133,26 @@ class DrawFiles(Sequence[Params]):
 
     def _read(self, path: Path) -> Params:
         try:
-            params = self._form.read(path) if self._form is not None else None
-            if params is None:
-                self._form = _Form(path)
-                params = self._form.read(path)
-                assert params is not None  # it has its own form
+            found = os.stat(path)
+            version = (found.st_ino, found.st_mtime_ns, found.st_size)
+            known, params = self._maps.get(path, ((), {}))
+            if known != version or any(w._version for w in params.values()):
+                params = self._map(path)
+                if path in self._maps or len(self._maps) < min(_KEPT_MAPS, _KEPT_BYTES // max(1, found.st_size)):
+                    self._maps[path] = (version, params)
             return {k: w.to(self._device) for k, w in params.items()}
         except Exception as error:
             raise CheckpointError(
                 f"{path} is not a whole draw ({error}); delete it to go on with the others."
             ) from error
+
+    def _map(self, path: Path) -> Params:
+        params = self._form.read(path) if self._form is not None else None
+        if params is None:
+            self._form = _Form(path)
+            params = self._form.read(path)
+            assert params is not None  # it has its own form
+        return params
 
     def append(self, params: Params) -> None:
         """Add one draw after the last; it is there whole or not at all."""
@@ -183,6 +201,5 @@ class _Form:
         with path.open("rb") as file:
             if file.read(len(self.header)) != self.header or os.fstat(file.fileno()).st_size != self.size:
                 return None
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        whole = torch.frombuffer(mapped, dtype=torch.uint8)
+        whole = torch.from_file(str(path), shared=False, size=self.size, dtype=torch.uint8)  # keeps no file open
         return {k: whole[at:end].view(dtype).view(shape) for k, ((at, end), dtype, shape) in self.tensors.items()}
