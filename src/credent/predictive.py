@@ -284,7 +284,7 @@ class _Total:
         self._p_log_p = torch.addcmul(self._p_log_p, p, finite)
 
     def mean(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Log of the mean probability, standard deviation of the probability, and mean share of the entropy, -p log p."""
+        """Log of the mean probability, standard deviation of the probability, mean share of the entropy, -p log p."""
         if self.count == 0:
             raise InputError("no draws: ask for samples >= 1.")
         log_mean = (self._log_sum - math.log(self.count)).contiguous()

@@ -153,6 +153,15 @@ def test_the_noise_has_its_law(name):
 
 
 @pytest.mark.parametrize("name", NOISY)
+def test_draws_come_in_mirrored_pairs_that_are_independent(name):
+    """The second of a pair is the first one's mirror image; its law is the same, since that is symmetric."""
+    q = bound(MEMBERS[name], nn.Linear(60, 60))
+    first, mirrored, other, _ = np.concatenate(list(residuals(q, q.sample(4, seed=5)).values()), axis=1)
+    np.testing.assert_allclose(mirrored, -first, rtol=0, atol=1e-5)
+    assert abs(np.corrcoef(first, other)[0, 1]) < 4.5 / math.sqrt(first.size)
+
+
+@pytest.mark.parametrize("name", NOISY)
 def test_entropy_is_minus_the_mean_of_log_prob(name):
     q, drawn = many(name)
     each = -log_density(MEMBERS[name], q, drawn)

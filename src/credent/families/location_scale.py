@@ -42,12 +42,17 @@ class LocationScale(Variational):
 
     @torch.no_grad()
     def draws(self, n: int | None = None, seed: int | None = None) -> Iterator[Params]:
-        """n independent draws (default 1)."""
+        """n draws (default 1); every second one mirrors the one before it about the means, pairs are independent.
+
+        A pair costs the noise of one, and what is odd in it cancels in an average.
+        """
         noise = self.noise if seed is None else Noise(seed)
         sigma, means = self.scales.sigma(), self.layout.params()
-        for _ in range(1 if n is None else n):
+        for index in range(1 if n is None else n):
+            if index % 2 == 0:
+                e = self.standard(noise, sigma)
             flat = self.layout.flatten(means)
-            yield self.layout.unflatten(flat.addcmul_(sigma, self.standard(noise, sigma)))
+            yield self.layout.unflatten(flat.addcmul_(sigma, e, value=1 - 2 * (index % 2)))
 
     def rsample(self) -> Params:
         """One draw, differentiable in mu and rho; every second one mirrors the one before it about the means."""
