@@ -20,8 +20,8 @@ from credent.report.numbers import Value, figures
 Results = Mapping[Cell, Mapping[str, Any]]
 
 HOW = (
-    "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data (ensembles five"
-    " times as many; Laplace's curvature and Variational Laplace's extra passes come on top, and are in the cost)."
+    "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data (several members"
+    " each; Laplace's curvature and Variational Laplace's extra passes come on top, and all of it is in the cost)."
     f" Everyone has {TRIALS} trials of (rate, knob), each rate and each knob once, judged by NLL on validation images;"
     " the best is run again under new seeds, and only these runs see a test image. Mean ± standard error over seeds."
     " Costs are CPU time: of training over a plain PyTorch loop with fused Adam, of prediction in forward passes."

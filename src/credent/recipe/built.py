@@ -23,6 +23,7 @@ from credent.objectives import Objective
 from credent.predict import predict
 from credent.recipe import chain
 from credent.training import Result, ScaleRatio, fit, load
+from credent.training.fit import validated
 from credent.training.history import Row, read
 
 if TYPE_CHECKING:
@@ -109,9 +110,7 @@ class Built:
         x, y = (each.to(first.layout.first().device) for each in self.data.val[:])
         options: dict[str, Any] = {"samples": _DRAWS * len(self.members)}
         options["statistics"] = statistics_for(first, posterior, self.data)
-        pred = predict(first.net, posterior, first.likelihood, x, **options)
-        name, value = pred.score(y)
-        return {"val_nll": -pred.log_prob(y).double().mean().item(), f"val_{name}": value}
+        return validated(predict(first.net, posterior, first.likelihood, x, **options), y)
 
     def _train(self, member: int, run_dir: str | Path | None, resume: bool, **options: Any) -> Result:
         recipe, objective = self.recipe, self.members[member]

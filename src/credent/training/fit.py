@@ -33,6 +33,7 @@ from credent.errors import InputError
 from credent.noise import fresh_seed
 from credent.objectives import Objective
 from credent.optim.plateau import Plateau
+from credent.predictive import Predictive
 from credent.samplers import Langevin
 from credent.training import batches
 from credent.training.convergence import warn_of_short_reach
@@ -162,7 +163,11 @@ def fit(
 def _validate(objective: Objective, probe: tuple[Any, Tensor], samples: int) -> Row:
     device = objective.layout.first().device
     x, y = batches.to(probe[0], device), batches.to(probe[1], device)
-    pred = objective.predict(x, samples=samples)
+    return validated(objective.predict(x, samples=samples), y)
+
+
+def validated(pred: Predictive, y: Tensor) -> Row:
+    """What a history says of predictions of validation data."""
     name, value = pred.score(y)
     return {"val_nll": -pred.log_prob(y).double().mean().item(), f"val_{name}": value}
 
