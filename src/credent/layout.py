@@ -69,7 +69,8 @@ class Layout:
             )
         self.shapes = {k: p.shape for k, p in params.items()}
         self.roles = {k: _role(self._owners[k], p) for k, p in params.items()}
-        self.num_params = sum(p.numel() for p in params.values())
+        self._sizes = [p.numel() for p in params.values()]
+        self.num_params = sum(self._sizes)
         # empty_like gives dense strides in the parameter's own memory order: channels_last stays channels_last
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
         self._vectors: list[Tensor] = []
@@ -119,6 +120,10 @@ class Layout:
             views[name] = flat.as_strided(shape, self.strides[name], offset)
             offset += shape.numel()
         return views
+
+    def segments(self, flat: Tensor) -> tuple[Tensor, ...]:
+        """The same parts of a vector (P,) as one-dimensional views, which cost less."""
+        return torch.split(flat, self._sizes)
 
     def views(self, flat: Tensor) -> Params:
         """`unflatten` for a vector that gradients flow back to."""

@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from credent import families, priors
 from credent.errors import InputError
+from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.families.gaussian import _SampleAndKL
-from credent.families.posterior import DiagonalGaussian
 from credent.layout import Layout
 from credent.likelihoods import Gaussian as GaussianLikelihood
 from credent.network import Network
@@ -399,9 +399,8 @@ def test_fused_draw_and_kl_equal_autograd(network, loc, sign):
     scale = {k: 0.3 + 0.2 * i for i, k in enumerate(q.layout.names)}
     e = torch.randn(q.layout.num_params, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
     sigma = q.scales.sigma().detach()
-    kl, *views = _SampleAndKL.apply(
-        q.layout, DiagonalGaussian(locs, scale), q.scales.rho, sigma, e, sign, *q.layout.params().values()
-    )
+    prior = DiagonalGaussian(q.layout, locs, scale)
+    kl, *views = _SampleAndKL.apply(prior, q.scales.rho, sigma, e, sign, *q.layout.params().values())
     fused = 2.5 * kl + sum((w.sin() * (1 + i)).sum() for i, w in enumerate(views))
     fused.backward()
     rho, means, sigma = naive(net, q)

@@ -9,7 +9,6 @@ Its entropy is taken as zero, so that the KL is the penalty of MAP.
 0.0
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from credent.families.gaussian import HALF_LOG_2PI, offsets, precisions
-from credent.families.posterior import DiagonalGaussian, Variational
+from credent.families.diagonal_gaussian import DiagonalGaussian
+from credent.families.gaussian import HALF_LOG_2PI
+from credent.families.posterior import Variational
 from credent.layout import Layout
 from credent.network import Params
 
@@ -76,7 +76,7 @@ class DiracPosterior(Variational):
         means = self.layout.params()
         if prior.gaussian is None:
             return -prior.log_prob(means)
-        value: Tensor = _MinusLogDensity.apply(self.layout, prior.gaussian, *means.values())  # type: ignore[no-untyped-call]
+        value: Tensor = _MinusLogDensity.apply(prior.gaussian, *means.values())  # type: ignore[no-untyped-call]
         return value
 
 
@@ -84,15 +84,13 @@ class _MinusLogDensity(torch.autograd.Function):
     """sum_i (mu_i - m_i)^2 / (2 s_i^2) + log s_i + log(2 pi) / 2, whose gradient is (mu - m) / s^2."""
 
     @staticmethod
-    def forward(ctx: Any, layout: Layout, prior: DiagonalGaussian, *means: Tensor) -> Tensor:
-        ctx.layout, ctx.prior = layout, prior
+    def forward(ctx: Any, prior: DiagonalGaussian, *means: Tensor) -> Tensor:
+        ctx.prior = prior
         ctx.save_for_backward(*means)
-        squares = torch.stack(torch._foreach_norm(offsets(layout, prior, means))).square()
-        constant = sum(shape.numel() * (math.log(prior.scale[k]) + HALF_LOG_2PI) for k, shape in layout.shapes.items())
-        return squares @ precisions(layout, prior, squares) / 2 + constant
+        squares = torch.stack(torch._foreach_norm(prior.offsets(means))).square()
+        return prior.energy(squares) + (prior.log_scales + prior.layout.num_params * HALF_LOG_2PI)
 
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        means = ctx.saved_tensors
-        shares = list((c * precisions(ctx.layout, ctx.prior, means[0])).unbind())
-        return None, None, *torch._foreach_mul(offsets(ctx.layout, ctx.prior, means), shares)
+        prior: DiagonalGaussian = ctx.prior
+        return None, *torch._foreach_mul(prior.offsets(ctx.saved_tensors), prior.pulls(c))

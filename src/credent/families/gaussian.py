@@ -13,7 +13,6 @@ tensor([[0.0500, 0.0500, 0.0500, 0.0500]])
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,8 @@ import torch
 from torch import Tensor
 
 from credent.errors import InputError
+from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.families.location_scale import LocationScale
-from credent.families.posterior import DiagonalGaussian
 from credent.layout import Layout
 from credent.network import Params
 from credent.noise import Noise
@@ -90,9 +89,7 @@ class GaussianPosterior(LocationScale):
             return self.rsample(), self.kl(prior)
         sigma, means = self.scales.values(), self.layout.params()
         e, sign = self.noise.paired(self.standard, sigma)
-        kl, *views = _SampleAndKL.apply(  # type: ignore[no-untyped-call]
-            self.layout, prior.gaussian, self.scales.log_sigma(), sigma, e, sign, *means.values()
-        )
+        kl, *views = _SampleAndKL.apply(prior.gaussian, self.scales.log_sigma(), sigma, e, sign, *means.values())  # type: ignore[no-untyped-call]
         return dict(zip(means, views, strict=True)), kl
 
 
@@ -106,49 +103,32 @@ class _SampleAndKL(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        layout: Layout,
-        prior: DiagonalGaussian,
-        rho: Tensor,
-        sigma: Tensor,
-        e: Tensor,
-        sign: int,
-        *means: Tensor,
+        ctx: Any, prior: DiagonalGaussian, rho: Tensor, sigma: Tensor, e: Tensor, sign: int, *means: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.layout, ctx.prior, ctx.sign = layout, prior, sign
+        ctx.prior, ctx.sign = prior, sign
         ctx.save_for_backward(sigma, e, *means)
-        flat, weights = layout.lay(means)
+        flat, weights = prior.layout.lay(means)
+        kl = closed_kl(prior, flat, rho, sigma)  # while the means are at hand in one vector
         flat.addcmul_(sigma, e, value=sign)
-        kl = closed_kl(layout, prior, rho, sigma, means)
         return kl, *weights
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, c: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         sigma, e, *means = ctx.saved_tensors
-        layout, prior = ctx.layout, ctx.prior
-        shares = list((c * precisions(layout, prior, sigma)).unbind())
-        by_rho, views = layout.lay(grads)
-        by_rho.mul_(e)
-        torch._foreach_addcmul_(views, list(layout.unflatten(sigma).values()), shares, value=ctx.sign)
+        prior: DiagonalGaussian = ctx.prior
+        layout, pulls = prior.layout, prior.pulls(c)
+        by_rho = layout.lay(grads)[0].mul_(e)
+        torch._foreach_addcmul_(layout.segments(by_rho), layout.segments(sigma), pulls, value=ctx.sign)
         torch.addcmul(-c, by_rho, sigma, value=ctx.sign, out=by_rho)
         by_mean = layout.lay(grads)[1]
-        torch._foreach_addcmul_(by_mean, offsets(layout, prior, means), shares)
-        return None, None, by_rho, None, None, None, *by_mean
+        torch._foreach_addcmul_(by_mean, prior.offsets(means), pulls)
+        return None, by_rho, None, None, None, *by_mean
 
 
-def closed_kl(layout: Layout, prior: DiagonalGaussian, rho: Tensor, sigma: Tensor, means: Sequence[Tensor]) -> Tensor:
-    """KL(q || p) in nats as a number: no gradient flows through it."""
-    norms = torch._foreach_norm([*offsets(layout, prior, means), *layout.unflatten(sigma).values()])
-    constant = sum(shape.numel() * (math.log(prior.scale[k]) - 0.5) for k, shape in layout.shapes.items())
-    return torch.stack(norms).square() @ precisions(layout, prior, sigma).repeat(2) / 2 - rho.sum() + constant
-
-
-def offsets(layout: Layout, prior: DiagonalGaussian, means: Sequence[Tensor]) -> list[Tensor]:
-    """mu - m by tensor; most rest at zero and need no subtraction."""
-    return [mu - prior.loc[k] if prior.loc[k] else mu for k, mu in zip(layout.names, means, strict=True)]
-
-
-def precisions(layout: Layout, prior: DiagonalGaussian, like: Tensor) -> Tensor:
-    """1 / s^2, one for each tensor."""
-    return like.new_tensor([prior.scale[k] ** -2 for k in layout.names])
+def closed_kl(prior: DiagonalGaussian, mu: Tensor, rho: Tensor, sigma: Tensor) -> Tensor:
+    """KL(q || p) in nats of vectors (P,), as a number: no gradient flows through it."""
+    layout = prior.layout
+    parts = *prior.offsets(layout.segments(mu)), *layout.segments(sigma)
+    squares = torch.stack([part.dot(part) for part in parts])  # on a CPU in a quarter of the norms' time
+    return prior.energy(squares.view(2, -1).sum(0)) - rho.sum() + (prior.log_scales - layout.num_params / 2)

@@ -7,9 +7,8 @@ Shapes: `Params` map parameter names to tensors of the parameters' shapes; `samp
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,17 +20,6 @@ from credent.network import Params
 
 if TYPE_CHECKING:
     from credent.priors.prior import Prior
-
-
-@dataclass(frozen=True)
-class DiagonalGaussian:
-    """Independent Gaussians, one mean and one standard deviation for each parameter tensor.
-
-    What a prior may be, and what every family has a closed-form KL to.
-    """
-
-    loc: Mapping[str, float]
-    scale: Mapping[str, float]
 
 
 class Posterior(ABC):

@@ -33,8 +33,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from credent.families.gaussian import closed_kl, offsets, precisions
-from credent.families.posterior import DiagonalGaussian
+from credent.families.diagonal_gaussian import DiagonalGaussian
+from credent.families.gaussian import closed_kl
 from credent.layout import Layout
 from credent.likelihoods import Likelihood
 from credent.network import Network
@@ -80,20 +80,19 @@ def finite_difference(
         with torch.no_grad():
             spread = layout.lay(before[: len(means)])[0].mul_(sigma)  # sigma g
             v = torch.mul(spread, sigma, out=layout.vector(sigma))  # without its factor b, which waits for the end
-            length, size = v.norm(), torch.stack(torch._foreach_norm(means)).norm()
+            mu = layout.lay(means)[0]
+            length, size = v.norm(), mu.norm()
             natural = sum(s.numel() * layout.roles[k].natural_scale ** 2 for k, s in layout.shapes.items())
             size = size.clamp_min(math.sqrt(natural))  # weights that start at zero need a step that is not lost
             step = float(_STEP[sigma.dtype] * size / length) if length > 0 else 1.0  # without any, no step is too long
-            shifted = list(layout.unflatten(v).values())
-            for w, mean in zip(shifted, means, strict=True):
-                torch.add(mean, w, alpha=step, out=w)
+            shifted = list(layout.unflatten(torch.add(mu, v, alpha=step, out=v)).values())
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
         change = (moved.detach() - leaf.detach()) / step
         back, *by_noise = gradients(drawn, [leaf, *noise], change)
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
         value = spread.dot(spread) * (rows / 2)
-        kl = value.new_zeros(()) if prior is None else closed_kl(layout, prior, rho, sigma, means)
+        kl = value.new_zeros(()) if prior is None else closed_kl(prior, mu, rho, sigma)
         changes = list(layout.unflatten(v).values())  # where the shifted weights were; gradients may share their memory
         for change_of_mean, there, here in zip(changes, after, before, strict=False):
             torch.sub(there, here, out=change_of_mean)
@@ -162,8 +161,7 @@ class _Given(torch.autograd.Function):
         by_rho = torch.addcmul(less, spread, spread, value=float(c), out=layout.vector(sigma))
         by_weights = torch._foreach_mul(changes, c / step)
         if prior is not None:
-            shares = k * precisions(layout, prior, sigma)
-            views, scales = (list(layout.unflatten(t).values()) for t in (by_rho, sigma))
-            torch._foreach_addcmul_(views, scales, scales, shares.tolist())
-            torch._foreach_addcmul_(by_weights[:random], offsets(layout, prior, means), list(shares.unbind()))
+            pulls, scales = prior.pulls(k), layout.segments(sigma)
+            torch._foreach_addcmul_(layout.segments(by_rho), scales, scales, [float(pull) for pull in pulls])
+            torch._foreach_addcmul_(by_weights[:random], prior.offsets(means), pulls)
         return None, None, None, by_rho, *by_weights, *(g * c for g in by_noise)

@@ -37,8 +37,9 @@ import torch
 from torch import Tensor
 
 from credent import families, priors  # noqa: F401  (families: the doctest's)
+from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.families.gaussian import GaussianPosterior
-from credent.families.posterior import DiagonalGaussian, Variational
+from credent.families.posterior import Variational
 from credent.layout import Layout  # noqa: F401  (the doctest's)
 from credent.network import Params
 

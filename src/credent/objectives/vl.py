@@ -26,8 +26,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from credent import likelihoods, priors
 from credent.errors import InputError
+from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.families.gaussian import GaussianPosterior
-from credent.families.posterior import DiagonalGaussian
 from credent.layout import Random
 from credent.network import take
 from credent.noise import Noise
