@@ -18,6 +18,8 @@ from bench.quality.shift import blur, noise, rotation
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+import credent as cr
+
 SIZE = Size(train=40, val=20, test=20, strange=10, epochs=2, batch=10, draws=3)
 
 
@@ -277,6 +279,25 @@ def test_uci_counts_sets_at_or_above_the_published_figure() -> None:
         uci.Split("energy", 0, setting): {"log_likelihood": -1.04},
     }
     assert uci.held(results) == (1, 2)
+    members = uci.Setting("vi_members", 10, 10, 1e-2, 1.0)
+    results[uci.Split("energy", 0, members)] = {"log_likelihood": -1.0}
+    assert uci.held(results) == (1, 2)  # not this row's
+    assert "credent VI on 1 of 2 sets, credent VI, 4 members on 1 of 1 sets" in uci.verdict(results)
+
+
+def test_members_of_regression_are_a_mixture_of_different_posteriors(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENT_DATA", str(data_dir))
+    rows = cr.data.uci("yacht", 0)
+    members = uci._trained(rows, uci.Setting("vi_members", 30, 50, 1e-2, 1.0), 0)
+    (alone,) = uci._trained(rows, uci.Setting("vi", 30, 50, 1e-2, 1.0), 0)
+    x, y = rows.test[:]
+    each = torch.stack([m.predict(x, samples=400).log_prob(y) for m in members])
+    assert all(map(torch.equal, members[0].net.parameters(), alone.net.parameters()))
+    mixed = (each.logsumexp(0) - math.log(4)).mean().item() - math.log(rows.target_std)
+    assert uci._scored(members, rows, rows.test)["log_likelihood"] == pytest.approx(mixed, abs=0.02)
+    assert each.mean(1).std() > 0.02  # or the tolerance would not tell a mixture from a member
 
 
 def test_the_page_and_the_table_hold_every_row(tmp_path: Path) -> None:
