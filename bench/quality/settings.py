@@ -59,7 +59,7 @@ SCALES = {
     ),
     "cpu": Scale(
         {
-            "fashion_mnist": Size(train=10_000, val=3000, test=0, strange=1000, epochs=10, batch=100, draws=10),
+            "fashion_mnist": Size(train=0, val=5000, test=0, strange=1000, epochs=10, batch=128, draws=10),
             "mnist": Size(train=5000, val=3000, test=0, strange=1000, epochs=10, batch=100, draws=10),
             "cifar10": Size(train=5000, val=3000, test=0, strange=1000, epochs=10, batch=100, draws=10),
         },
