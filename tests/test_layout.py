@@ -348,3 +348,14 @@ def test_roles_outside_torchs_own_layers():
     assert roles["norm.weight"].kind == "gain"
     assert (roles["mix.weight"].fan_in, roles["mix.weight"].fan_out) == (4, 12)
     assert Layout(nn.Linear(5, 1)).roles["weight"].fan_in == 5
+
+
+def test_kept_memory_does_not_remember_gradients() -> None:
+    layout = Layout(nn.Linear(3, 2))
+    flat = layout.flatten(layout.params())  # of leaves: it has a history
+    assert flat.requires_grad
+    address = flat.data_ptr()
+    del flat
+    again = layout.vector(torch.zeros(()))
+    assert again.data_ptr() == address  # the same memory
+    assert not again.requires_grad

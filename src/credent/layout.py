@@ -97,10 +97,10 @@ class Layout:
         for kept in self._vectors:
             alone = torch._C._storage_Use_Count(kept.untyped_storage()._cdata) == _OURS
             if alone and kept.dtype == like.dtype and kept.device == like.device:
-                return kept.view(-1)
+                return kept.detach()
         new = torch.empty(self.num_params, dtype=like.dtype, device=like.device)
         self._vectors = [*self._vectors[-_KEPT + 1 :], new]
-        return new.view(-1)
+        return new.detach()  # or what is written to it would leave its history on the one that is kept
 
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
         """One vector of all random parameters, (P,), in memory of its own."""
