@@ -257,7 +257,7 @@ def _finals() -> dict[Final, dict[str, float]]:
 def test_verdicts_say_who_wins() -> None:
     results = _finals()
     claims = page.verdicts("fashion_mnist", page.scores(results, "fashion_mnist"))
-    assert [verdict for _, verdict, _ in claims] == ["yes", "no"]  # the untuned row is not there
+    assert [verdict for _, verdict, _ in claims] == ["yes", "yes", "no"]  # the untuned row is not there
     for cell, numbers in results.items():
         if cell.method == "ivon":
             numbers |= {"ece": 0.005, "blur_nll": 0.1}
@@ -265,10 +265,30 @@ def test_verdicts_say_who_wins() -> None:
     assert [(claim, verdict) for claim, verdict, _ in claims] == [
         (claims[0][0], "no"),
         (claims[1][0], "no"),
+        (claims[2][0], "no"),
         ("ECE, 15 bins: a credent method is best", "another wins"),
         ("blur: NLL: a credent method is best", "another wins"),
     ]
-    assert "IVON" in claims[2][2]
+    assert "IVON" in claims[3][2]
+
+
+def test_rows_of_different_cost_may_share_the_beating() -> None:
+    def row(nll: float, ece: float, cost: float) -> dict[str, dict[int, float]]:
+        return {"nll": {1: nll}, "ece": {1: ece}, "cost": {1: cost}}
+
+    found = {
+        "vi": row(0.25, 0.01, 1.1),
+        "vi_members": row(0.20, 0.01, 4.4),
+        "ivon": row(0.26, 0.02, 1.1),
+        "ensemble": row(0.22, 0.02, 5.0),
+    }
+    alone, together = page._beats_all(found)
+    assert (alone[1], together[1]) == ("no", "yes")  # the members are dearer than IVON, one of them worse than five
+    found["ensemble"] = row(0.22, 0.02, 4.0)
+    assert page._beats_all(found)[1][1:] == (
+        "no",
+        "There is one for the others; not against deep ensemble of 5 (5 % of cost is taken for noise).",
+    )
 
 
 def test_uci_counts_sets_at_or_above_the_published_figure() -> None:
