@@ -166,6 +166,8 @@ def test_only_the_head():
         ({"lr": 0.0}, "positive"),
         ({"batch_size": 0}, "positive"),
         ({"members": 0}, "positive"),
+        ({"members": 2.0}, "whole number, such as 2"),
+        ({"epochs": 0.5}, "whole number, such as 1"),
         ({"members": 2, "method": "vl"}, "mean of one q"),
         ({"members": 2, "method": "sgld"}, "credent.chains"),
         ({"members": 2, "random": "head.*"}, "members share one network"),
