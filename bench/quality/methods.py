@@ -81,6 +81,7 @@ def _layers(label: str, peer: str) -> dict[str, Method]:
 METHODS: dict[str, Method] = {
     "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _DECAY),
     "vi": Method("VI", "credent", _ours(ours.vi), _VI, _BETA),
+    "vi_slower": Method("VI, scales slower", "credent", _ours(ours.vi_slower), _VI, _BETA),
     "vi_default": Method(
         f"VI, untuned, {_MEMBERS} members",
         "credent",
