@@ -272,6 +272,19 @@ def test_verdicts_say_who_wins() -> None:
     assert "IVON" in claims[3][2]
 
 
+def test_the_default_is_compared_with_other_libraries() -> None:
+    def row(nll: float, cost: float) -> dict[str, dict[int, float]]:
+        return {"nll": {1: nll}, "cost": {1: cost}}
+
+    found = {"vi_default": row(0.22, 4.0), "vi_members": row(0.21, 4.0), "ivon": row(0.25, 1.1)}
+    assert page._default_on_front(found)[1:] == (
+        "yes",
+        "The front of the default and the others: IVON, VI, untuned, 4 members; of all rows: IVON, VI, 4 members",
+    )
+    found["ensemble"] = row(0.215, 3.9)
+    assert page._default_on_front(found)[1] == "no"
+
+
 def test_rows_of_different_cost_may_share_the_beating() -> None:
     def row(nll: float, ece: float, cost: float) -> dict[str, dict[int, float]]:
         return {"nll": {1: nll}, "ece": {1: ece}, "cost": {1: cost}}
