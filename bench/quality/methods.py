@@ -61,6 +61,7 @@ _ADAM = (5e-4, 1e-3, 2e-3, 4e-3)
 _VI = (1e-3, 2e-3, 4e-3, 8e-3)
 _BETA = (0.03, 0.1, 0.3, 1.0)
 _DECAY = (0.1, 0.3, 1.0, 3.0)
+_MAP = (0.01, 0.03, 0.1, 0.3)  # of a prior of variance 1/fan_in: the same decays, of weights that share it with many
 _AS_DOCUMENTED = (1.0, 1.0, 1.0, 1.0)
 _HEAVY = (0.005, 0.01, 0.02, 0.05)
 _MEMBERS = defaults.members("fashion_mnist", "vi")
@@ -79,9 +80,10 @@ def _layers(label: str, peer: str) -> dict[str, Method]:
 
 
 METHODS: dict[str, Method] = {
-    "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _DECAY),
+    "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _MAP),
     "vi": Method("VI", "credent", _ours(ours.vi), _VI, _BETA),
     "vi_slower": Method("VI, scales slower", "credent", _ours(ours.vi_slower), _VI, _BETA),
+    "vi_last": Method("VI, last layer", "credent", _ours(ours.vi_last), _ADAM, _BETA),
     "vi_default": Method(
         f"VI, untuned, {_MEMBERS} members",
         "credent",
@@ -97,9 +99,7 @@ METHODS: dict[str, Method] = {
     "sghmc": Method("SGLD, momentum 0.9", "credent", _ours(ours.sghmc), _HEAVY, _COLD, "temperature", chain=True),
     "psgld": Method("pSGLD", "credent", _ours(ours.psgld), (2e-4, 5e-4, 1e-3, 2e-3), _COLD, "temperature", chain=True),
     "bnp": Method("BNP-SGLD", "credent", _ours(ours.bnp), (0.05, 0.1, 0.2, 0.4), _COLD, "temperature", chain=True),
-    "ensemble": Method(
-        "deep ensemble of 5", "plain PyTorch", _ours(ours.map_), _ADAM, _DECAY, members=5, tuned_as="map"
-    ),
+    "ensemble": Method("deep ensemble of 5", "plain PyTorch", _ours(ours.map_), _ADAM, _MAP, members=5, tuned_as="map"),
     "dropout": Method("MC dropout", "plain PyTorch", _ours(ours.dropout), _ADAM, (0.05, 0.1, 0.2, 0.4), "dropout rate"),
     "ivon": Method("IVON", "ivon", partial(_of_peer, "ivon", "TUNED", "ivon"), (0.05, 0.1, 0.2, 0.4), _BETA),
     "laplace_last": Method(

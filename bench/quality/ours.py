@@ -77,6 +77,7 @@ def dropout(net: nn.Module, task: Task) -> Bayesian:
 map_ = partial(_trained, kind=cr.MAP)
 vi = partial(_trained, kind=cr.VI)
 vi_slower = partial(_trained, kind=cr.VI, ratio=SLOWER)
+vi_last = partial(_trained, kind=cr.VI, random="head*")
 vl = partial(_trained, kind=cr.VL)
 ir = partial(_trained, kind=cr.VI, prior=cr.priors.InverseReference())
 sgld = partial(_chain, kind=cr.samplers.SGLD, adapts=False)
