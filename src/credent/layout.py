@@ -75,6 +75,10 @@ class Layout:
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
         self._vectors: list[Tensor] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and files have no use for the memory that is kept."""
+        return {**self.__dict__, "_vectors": []}
+
     def first(self) -> Tensor:
         """The first random parameter, for the type and device of all."""
         return _held(*self._owners[self.names[0]][0])
@@ -92,13 +96,14 @@ class Layout:
         """A vector (P,) of the type and device of `like` with anything in it.
 
         Memory that nobody else refers to any more is handed out again: fresh pages for vectors of many megabytes cost
-        more than the arithmetic on them.
+        more than the arithmetic on them. Not for two threads at a time.
         """
         for kept in self._vectors:
             alone = torch._C._storage_Use_Count(kept.untyped_storage()._cdata) == _OURS
             if alone and kept.dtype == like.dtype and kept.device == like.device:
                 return kept.detach()
-        new = torch.empty(self.num_params, dtype=like.dtype, device=like.device)
+        with torch.inference_mode(False):  # it outlives the mode in which it is asked for first
+            new = torch.empty(self.num_params, dtype=like.dtype, device=like.device)
         self._vectors = [*self._vectors[-_KEPT + 1 :], new]
         return new.detach()  # or what is written to it would leave its history on the one that is kept
 

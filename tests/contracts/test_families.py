@@ -399,7 +399,7 @@ def test_fused_draw_and_kl_equal_autograd(network, loc, sign):
     scale = {k: 0.3 + 0.2 * i for i, k in enumerate(q.layout.names)}
     e = torch.randn(q.layout.num_params, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
     sigma = q.scales.sigma().detach()
-    prior = DiagonalGaussian(q.layout, locs, scale)
+    prior = DiagonalGaussian(locs, scale).on(q.layout)
     kl, *views = _SampleAndKL.apply(prior, q.scales.rho, sigma, e, sign, *q.layout.params().values())
     fused = 2.5 * kl + sum((w.sin() * (1 + i)).sum() for i, w in enumerate(views))
     fused.backward()
@@ -756,3 +756,69 @@ def test_a_point_mass_gives_as_many_draws_as_asked():
 def test_no_draws_is_an_error():
     with pytest.raises(InputError, match="at least one"):
         families.Gaussian().bind(Layout(nn.Linear(2, 1))).sample(0)
+
+
+def test_q_and_prior_may_be_bound_to_layouts_of_their_own():
+    """Which weights are random and how they lie in memory is q's business; the prior is known by names."""
+    net = convolutional()
+    whole = priors.Gaussian(scale=0.7).bind(Layout(net))
+    net = net.to(memory_format=torch.channels_last)
+    later = Layout(net)
+    assert later.strides != whole.layout.strides  # or nothing is tested
+    for layout in (later, Layout(net, random="0.*")):
+        q = families.Gaussian(initial_scale=0.2).bind(layout)
+        means, scales = q.mean(), q.stddev()
+        expected = sum(
+            torch.distributions.kl_divergence(
+                torch.distributions.Normal(means[k], scales[k]), torch.distributions.Normal(whole.loc[k], 0.7)
+            ).sum()
+            for k in means
+        )
+        q.noise.seed(5)
+        drawn, kl = q.rsample_and_kl(whole)
+        q.noise.seed(5)
+        again = q.rsample()
+        assert kl.item() == pytest.approx(float(expected), rel=1e-7)
+        assert all(torch.equal(drawn[k], again[k]) for k in means)
+        minus_log_p = -sum(
+            torch.distributions.Normal(whole.loc[k], 0.7).log_prob(mean).sum() for k, mean in means.items()
+        )
+        assert families.Dirac().bind(layout).kl(whole).item() == pytest.approx(float(minus_log_p), rel=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_kl_is_not_rounded_under_autocast(dtype):
+    net = nn.Linear(300, 300)
+    nn.init.constant_(net.weight, 3.0)
+    q, prior = (each.bind(Layout(net)) for each in (families.Gaussian(), priors.Gaussian()))
+    expected = q.rsample_and_kl(prior)[1].item()
+    with torch.autocast("cpu", dtype=dtype):
+        assert q.rsample_and_kl(prior)[1].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_kl_of_long_vectors_keeps_its_digits():
+    net = nn.Linear(3_000_000, 1, bias=False)
+    nn.init.constant_(net.weight, 0.0123)
+    q, prior = (each.bind(Layout(net)) for each in (families.Gaussian(), priors.Gaussian(scale=0.01)))
+    naive = torch.distributions.kl_divergence(
+        torch.distributions.Normal(net.weight.double(), q.stddev()["weight"].double()),
+        torch.distributions.Normal(0.0, 0.01),
+    ).sum()
+    assert q.rsample_and_kl(prior)[1].item() == pytest.approx(naive.item(), rel=2e-5)
+
+
+def test_training_goes_on_after_a_prediction_in_inference_mode():
+    bnn = VI(nn.Linear(3, 2), GaussianLikelihood(scale=1.0), num_data=10)
+    x, y = torch.randn(4, 3), torch.randn(4, 2)
+    for _ in range(2):
+        with torch.inference_mode():
+            bnn(x, y)
+            bnn.predict(x, samples=2)
+        bnn(x, y).backward()
+
+
+def test_copies_and_files_have_no_kept_memory():
+    layout = Layout(nn.Linear(400, 400))
+    layout.vector(torch.zeros(1))
+    assert len(pickle.dumps(layout)) < 2 * 4 * layout.num_params  # the weights once
+    assert copy.deepcopy(layout)._vectors == []

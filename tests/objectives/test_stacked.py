@@ -173,3 +173,11 @@ def test_one_chain_that_diverges_is_seen():
     stack = Stacked(nets, cr.likelihoods.Categorical(), num_data=N)
     with pytest.raises(NonFiniteError, match=r"net\.0\.weight.*lr=0\.001"):
         cr.fit(stack, cr.samplers.SGLD(stack.parameters(), lr=1e-2, num_data=N), [data()], steps=2, progress=False)
+
+
+def test_the_penalty_of_a_stack_is_the_sum_of_its_chains():
+    nets = [nn.Linear(2, 3) for _ in range(4)]
+    stack = Stacked(nets, cr.likelihoods.Gaussian(scale=1.0), cr.priors.Gaussian(scale=0.5), num_data=10)
+    normal = torch.distributions.Normal(0.0, 0.5)
+    expected = -sum(normal.log_prob(p).sum() for net in nets for p in net.parameters())
+    assert stack.penalty(stack.q).item() == pytest.approx(expected.item(), rel=1e-6)

@@ -1,20 +1,24 @@
 """The Gaussian that a prior may be: what every family has a closed-form KL to.
 
     p(w) = prod_k N(w_k; m_k, s_k^2),       one mean m_k and one standard deviation s_k for each parameter tensor
-    -log p(w) = sum_k |w_k - m_k|^2 / (2 s_k^2) + n_k log s_k + n_k log(2 pi) / 2
 
-Its terms are asked for at every step, so what is the same at all of them is computed once.
+On a layout, of n_k numbers in tensor k, it has the terms that KLs are made of:
 
->>> p = DiagonalGaussian(Layout(torch.nn.Linear(2, 1)), {"weight": 0.0, "bias": 0.0}, {"weight": 2.0, "bias": 1.0})
->>> p.energy(torch.tensor([8.0, 1.0]))                           # 8 / (2 * 4) + 1 / 2
+    energy       sum_k |w_k - m_k|^2 / (2 s_k^2)        with the gradient  (w_k - m_k) / s_k^2
+    log_scales   sum_k n_k log s_k
+
+They are asked for at every step, so what is the same at all of them is computed once.
+
+>>> p = DiagonalGaussian({"weight": 0.0, "bias": 0.0}, {"weight": 2.0, "bias": 1.0})
+>>> laid = p.on(Layout(torch.nn.Linear(2, 1)))
+>>> laid.energy(torch.tensor([8.0, 1.0]))                        # 8 / (2 * 4) + 1 / 2
 tensor(1.5000)
->>> round(p.log_scales, 4)                                       # 2 log 2
+>>> round(laid.log_scales, 4)                                    # 2 log 2
 1.3863
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,39 +27,47 @@ from credent.layout import Layout
 
 
 class DiagonalGaussian:
-    """Independent Gaussians on a layout, by the names of its parameters."""
+    """Independent Gaussians, by the names of parameters."""
 
-    def __init__(self, layout: Layout, loc: Mapping[str, float], scale: Mapping[str, float]) -> None:
-        self.layout, self.loc, self.scale = layout, loc, scale
-        self._precisions: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+    def __init__(self, loc: Mapping[str, float], scale: Mapping[str, float]) -> None:
+        self.loc, self.scale = loc, scale
+        self._laid: LaidGaussian | None = None
 
-    @cached_property
-    def log_scales(self) -> float:
-        """sum_k n_k log s_k."""
-        return sum(shape.numel() * math.log(self.scale[k]) for k, shape in self.layout.shapes.items())
+    def on(self, layout: Layout) -> "LaidGaussian":
+        """Its terms for the parameters of a layout, which need not be the one that the prior was bound to."""
+        if self._laid is None or self._laid.layout is not layout:
+            self._laid = LaidGaussian(layout, self)
+        return self._laid
 
-    @cached_property
-    def _moved(self) -> list[tuple[int, float]]:
-        """Which tensors do not rest at zero, and where they rest."""
-        return [(i, self.loc[k]) for i, k in enumerate(self.layout.names) if self.loc[k]]
+
+class LaidGaussian:
+    """The terms of a Gaussian on a layout, whose tensors they take in its order."""
+
+    def __init__(self, layout: Layout, of: DiagonalGaussian) -> None:
+        self.layout = layout
+        self.log_scales = sum(shape.numel() * math.log(of.scale[k]) for k, shape in layout.shapes.items())
+        self._moved = [(i, of.loc[k]) for i, k in enumerate(layout.names) if of.loc[k]]
+        self._precisions = [of.scale[k] ** -2 for k in layout.names]
+        self._kept: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     def offsets(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """w - m, for one tensor of any shape per parameter; most rest at zero and need no subtraction."""
+        """w - m, for tensors of any shape; most rest at zero and need no subtraction."""
         found = list(tensors)
         for i, m in self._moved:
             found[i] = found[i] - m
         return found
 
     def energy(self, squares: Tensor) -> Tensor:
-        """sum_k squares_k / (2 s_k^2), for the sum of squares of each parameter's tensor, (K,)."""
-        return squares @ self._precision(squares) / 2
+        """sum_k squares_k / (2 s_k^2), of the sums of squares (K,) of the offsets."""
+        return (squares * self._precision(squares)).sum() / 2
 
-    def pulls(self, c: Tensor) -> list[Tensor]:
-        """c / s_k^2: what a tensor's offset is multiplied with in the gradient of c x energy."""
-        return list((c * self._precision(c)).unbind())
+    def pulls(self, c: Tensor) -> Tensor:
+        """c / s_k^2, (K,): what the offsets are multiplied with in the gradient of c x energy."""
+        return c * self._precision(c)
 
     def _precision(self, like: Tensor) -> Tensor:
         kind = like.dtype, like.device
-        if kind not in self._precisions:
-            self._precisions[kind] = like.new_tensor([self.scale[k] ** -2 for k in self.layout.names])
-        return self._precisions[kind]
+        if kind not in self._kept:
+            with torch.inference_mode(False):  # it outlives the mode in which it is asked for first
+                self._kept[kind] = torch.tensor(self._precisions, dtype=like.dtype, device=like.device)
+        return self._kept[kind]

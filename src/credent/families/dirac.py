@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from credent.families.diagonal_gaussian import DiagonalGaussian
+from credent.families.diagonal_gaussian import LaidGaussian
 from credent.families.gaussian import HALF_LOG_2PI
 from credent.families.posterior import Variational
 from credent.layout import Layout
@@ -76,7 +76,7 @@ class DiracPosterior(Variational):
         means = self.layout.params()
         if prior.gaussian is None:
             return -prior.log_prob(means)
-        value: Tensor = _MinusLogDensity.apply(prior.gaussian, *means.values())  # type: ignore[no-untyped-call]
+        value: Tensor = _MinusLogDensity.apply(prior.gaussian.on(self.layout), *means.values())  # type: ignore[no-untyped-call]
         return value
 
 
@@ -84,7 +84,7 @@ class _MinusLogDensity(torch.autograd.Function):
     """sum_i (mu_i - m_i)^2 / (2 s_i^2) + log s_i + log(2 pi) / 2, whose gradient is (mu - m) / s^2."""
 
     @staticmethod
-    def forward(ctx: Any, prior: DiagonalGaussian, *means: Tensor) -> Tensor:
+    def forward(ctx: Any, prior: LaidGaussian, *means: Tensor) -> Tensor:
         ctx.prior = prior
         ctx.save_for_backward(*means)
         squares = torch.stack(torch._foreach_norm(prior.offsets(means))).square()
@@ -92,5 +92,5 @@ class _MinusLogDensity(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        prior: DiagonalGaussian = ctx.prior
-        return None, *torch._foreach_mul(prior.offsets(ctx.saved_tensors), prior.pulls(c))
+        prior: LaidGaussian = ctx.prior
+        return None, *torch._foreach_mul(prior.offsets(ctx.saved_tensors), list(prior.pulls(c).unbind()))

@@ -92,7 +92,7 @@ def finite_difference(
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
         value = spread.dot(spread) * (rows / 2)
-        kl = value.new_zeros(()) if prior is None else closed_kl(prior, mu, rho, sigma)
+        kl = value.new_zeros(()) if prior is None else closed_kl(prior.on(layout), mu, rho, sigma)
         changes = list(layout.unflatten(v).values())  # where the shifted weights were; gradients may share their memory
         for change_of_mean, there, here in zip(changes, after, before, strict=False):
             torch.sub(there, here, out=change_of_mean)
@@ -161,7 +161,8 @@ class _Given(torch.autograd.Function):
         by_rho = torch.addcmul(less, spread, spread, value=float(c), out=layout.vector(sigma))
         by_weights = torch._foreach_mul(changes, c / step)
         if prior is not None:
-            pulls, scales = prior.pulls(k), layout.segments(sigma)
-            torch._foreach_addcmul_(layout.segments(by_rho), scales, scales, [float(pull) for pull in pulls])
-            torch._foreach_addcmul_(by_weights[:random], prior.offsets(means), pulls)
+            laid, scales = prior.on(layout), layout.segments(sigma)
+            pulls = laid.pulls(k)
+            torch._foreach_addcmul_(layout.segments(by_rho), scales, scales, pulls.tolist())
+            torch._foreach_addcmul_(by_weights[:random], laid.offsets(means), list(pulls.unbind()))
         return None, None, None, by_rho, *by_weights, *(g * c for g in by_noise)

@@ -102,7 +102,7 @@ class IndependentPrior(Prior):
         self.layout = layout
         self.loc = {k: 1.0 if role.kind == "gain" else 0.0 for k, role in layout.roles.items()}
         self.scale = scales(layout, density.scale, density.width)
-        self.gaussian = DiagonalGaussian(layout, self.loc, self.scale) if density.gaussian else None
+        self.gaussian = DiagonalGaussian(self.loc, self.scale) if density.gaussian else None
         self._log_scales = sum(layout.shapes[k].numel() * math.log(s) for k, s in self.scale.items())
 
     def log_prob(self, params: Params) -> Tensor:

@@ -97,8 +97,8 @@ class Recipe:
             value = getattr(self, field)
             if value is not None and not value > 0:
                 raise InputError(f"{field}={value}: must be positive.")
-            if value is not None and not field.endswith("lr") and not isinstance(value, int):
-                raise InputError(f"{field}={value!r}: a whole number, such as {max(1, round(value))}.")
+            if value is not None and not field.endswith("lr") and (not isinstance(value, int) or value is True):
+                raise InputError(f"{field}={value!r}: a whole number, such as 4.")
         self._check_members()
 
     @property
