@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,16 @@ from credent.report.numbers import Value, figures
 Results = Mapping[Cell, Mapping[str, Any]]
 
 HOW = (
-    "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data (several members"
-    " each; Laplace's curvature and Variational Laplace's extra passes come on top, and all of it is in the cost)."
-    f" Everyone has {TRIALS} trials of (rate, knob), each rate and each knob once, judged by NLL on validation images;"
-    " the best is run again under new seeds, and only these runs see a test image. Mean ± standard error over seeds."
-    " Costs are CPU time: of training over a plain PyTorch loop with fused Adam, of prediction in forward passes."
+    "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data, each member"
+    " where there are several; Laplace's curvature and Variational Laplace's extra passes come on top, and all of it is"
+    f" in the cost. Everyone has {TRIALS} trials of (rate, knob), each rate and each knob once, judged by NLL on"
+    " validation images; the best is run again under new seeds, and only these runs see a test image. Ensembles"
+    " take the trials of their member. The recipe's row has no trial here: its settings were chosen before, on"
+    " validation images of Fashion-MNIST and with more trials. credent has more rows than any other library; verdicts"
+    " take the best of them"
+    " after the fact. Mean ± standard error over seeds. Costs are CPU time: of training over a plain PyTorch loop with"
+    " fused Adam, of prediction in forward passes. Deep ensembles are trained by credent's MAP, whose steps cost up to"
+    " 5 % more than plain ones."
 )
 SHIFTS = "Shifted images: turned by 20 degrees, noise of 0.15 of the grey scale, blurred by one pixel."
 DOUBT = "AUROC is that of the entropy of the averaged prediction, test images against others."
@@ -98,7 +104,7 @@ def own(method: str) -> bool:
 
 def verdicts(data: str, found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[tuple[str, str, str]]:
     """(claim, verdict, evidence), the ones that must hold first, then every score at which somebody else is best."""
-    rows = [*_beats_all(found), _default_on_front(found)]
+    rows = [*_beats_all(found), *_default_on_front(found)]
     for score in (*MAIN[:4], *_others(data)):
         sign = -1 if score.higher else 1
         there = {method: numbers[score.name] for method, numbers in found.items() if score.name in numbers}
@@ -119,19 +125,30 @@ def verdicts(data: str, found: Mapping[str, Mapping[str, dict[int, float]]]) -> 
 
 
 def _ahead(first: Mapping[str, dict[int, float]], second: Mapping[str, dict[int, float]]) -> bool:
-    """Whether the first has the lower NLL and the lower ECE, and costs no more."""
+    """Whether the first has the lower NLL and the lower ECE, and its training costs no more."""
     better = all(_mean(first, name) < _mean(second, name) for name in ("nll", "ece"))
     return better and _mean(first, "cost") <= 1.05 * _mean(second, "cost")
 
 
+def _comparable(found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[str]:
+    """Rows with finite scores of all test images."""
+    return [
+        method
+        for method, numbers in found.items()
+        if METHODS[method].limit is None and all(math.isfinite(_mean(numbers, name)) for name in ("nll", "ece", "cost"))
+    ]
+
+
 def _beats_all(found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[tuple[str, str, str]]:
     """By one row of credent alone, and by all of them together: each other one by the one that suits its cost."""
-    alone = "One credent method has lower NLL and lower ECE than every other library's, at no more cost"
-    together = "Each other library's row has a credent one of lower NLL and lower ECE, at no more cost"
-    ours, others = ([method for method in found if own(method) is mine] for mine in (True, False))
+    alone = "One credent method has lower NLL and lower ECE than every other library's, at no more cost of training"
+    together = "Each other library's row has a credent one of lower NLL and lower ECE, at no more cost of training"
+    rows = _comparable(found)
+    ours, others = ([method for method in rows if own(method) is mine] for mine in (True, False))
     if not ours or not others:
-        why = "No row of another library, or none of credent's."
-        return [(alone, "not testable", why), (together, "not testable", why)]
+        return [
+            (claim, "not testable", "No row of another library, or none of credent's.") for claim in (alone, together)
+        ]
     beaten = {method: [other for other in others if _ahead(found[method], found[other])] for method in ours}
     best = max(ours, key=lambda method: len(beaten[method]))
     told = f"{METHODS[best].label} does so against {len(beaten[best])} of {len(others)}"
@@ -149,16 +166,20 @@ def _claimed(claim: str, others: list[str], beaten: list[str], told: str) -> tup
     return claim, "no" if left else "yes", f"{evidence} (5 % of cost is taken for noise)."
 
 
-def _default_on_front(found: Mapping[str, Mapping[str, dict[int, float]]]) -> tuple[str, str, str]:
-    """Beside other libraries: that the same method is better when it is tuned says nothing about them."""
-    points = {method: (_mean(numbers, "cost"), _mean(numbers, "nll")) for method, numbers in found.items()}
-    rivals = front({method: at for method, at in points.items() if method == "vi_default" or not own(method)})
-    named = (", ".join(METHODS[method].label for method in leading) for leading in (rivals, front(points)))
-    return (
-        "No other library's row is both cheaper and of lower NLL than credent's default, VI untuned",
-        "yes" if "vi_default" in rivals else "no",
-        "The front of the default and the others: {}; of all rows: {}".format(*named),
-    )
+def _default_on_front(found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[tuple[str, str, str]]:
+    """Among all rows, and beside other libraries alone: the same method may be better when it is tuned."""
+    points = {method: (_mean(found[method], "cost"), _mean(found[method], "nll")) for method in _comparable(found)}
+    rivals = {method: at for method, at in points.items() if method == "vi_default" or not own(method)}
+    rows = []
+    for claim, among in (
+        ("credent's default, VI with the recipe's settings, is on the front of NLL against cost", points),
+        ("The default is on the front of itself and other libraries", rivals),
+    ):
+        leading = front(among)
+        testable = "vi_default" in among and len(rivals) > 1
+        verdict = ("yes" if "vi_default" in leading else "no") if testable else "not testable"
+        rows.append((claim, verdict, "On it: " + ", ".join(METHODS[method].label for method in leading)))
+    return rows
 
 
 def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, str], version: str) -> Page:
@@ -190,7 +211,7 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
             ),
         ]
     if raced:
-        told = f"of {3 * len(raced)}: three for each data set"
+        told = f"of {4 * len(raced)}: four for each data set"
         cards.append(Card("Claims that held", f"{reached}", meaning=f"{told}; the verdicts say which."))
     if beside := uci.table(results):
         held, tested = uci.held(results)
@@ -210,7 +231,8 @@ def _sized(settings: Scale, data: str) -> Note:
     return Note(
         f"{NAMES[data]}: {size.train or 'all'} training images, {size.val} for validation, {size.test or 'all'} test"
         f" images, {size.strange} of each shift and of each kind of stranger, {size.epochs} epochs in batches of"
-        f" {size.batch}, {size.draws} draws in a prediction; {len(settings.seeds)} seeds of the chosen setting."
+        f" {size.batch}, {size.draws} draws of each member in a prediction; {len(settings.seeds)} seeds of the chosen"
+        " setting."
     )
 
 

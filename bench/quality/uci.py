@@ -4,8 +4,8 @@
 
 One rule for all sets: so many steps of Adam with a cosine, and of a few (beta, rate) the pair of greatest mean
 log-likelihood on validation rows, a share of the training rows of the first three splits. Then every split is trained
-on all its training rows with that pair. No test row is seen before. Members are posteriors from different first
-weights; their mixture predicts, from as many draws in all.
+on all its training rows with that pair. No split's test rows are seen in its own search. Members are posteriors from
+different first weights; their mixture predicts, from as many draws in all.
 
 Published numbers: Wu et al. 2019 (deterministic and Monte-Carlo VI, heteroscedastic), Lakshminarayanan et al. 2017
 (deep ensembles, heteroscedastic), Hernandez-Lobato and Adams 2015 (PBP), Mukhoti et al. 2018 (MC dropout, tuned).
@@ -169,6 +169,7 @@ READ = (
     "Test log-likelihood in the target's units, higher is better, mean ± standard error over the standard splits; one"
     " hidden layer of 50. Monte-Carlo VI, DVI and deep ensembles are heteroscedastic as credent's rows are; PBP and"
     " dropout have one noise for all inputs. The weight of the KL was chosen on validation rows of three splits."
+    " Members cost as many times as much; the published numbers are of one network, but those of ensembles."
 )
 
 
