@@ -27,10 +27,9 @@ HOW = (
     " validation images; the best is run again under new seeds, and only these runs see a test image. Ensembles"
     " take the trials of their member. The recipe's row has no trial here: its settings were chosen before, on"
     " validation images of Fashion-MNIST and with more trials. credent has more rows than any other library; verdicts"
-    " take the best of them"
-    " after the fact. Mean ± standard error over seeds. Costs are CPU time: of training over a plain PyTorch loop with"
-    " fused Adam, of prediction in forward passes. Deep ensembles are trained by credent's MAP, whose steps cost up to"
-    " 5 % more than plain ones."
+    " take the best of them after the fact. Mean ± standard error over seeds. Costs are CPU time: of training over a"
+    " plain PyTorch loop with fused Adam, of prediction in forward passes. Deep ensembles are trained by credent's MAP,"
+    " whose steps cost up to 5 % more than plain ones."
 )
 SHIFTS = "Shifted images: turned by 20 degrees, noise of 0.15 of the grey scale, blurred by one pixel."
 DOUBT = "AUROC is that of the entropy of the averaged prediction, test images against others."

@@ -136,7 +136,7 @@ def closed_kl(prior: LaidGaussian, mu: Tensor, rho: Tensor, sigma: Tensor) -> Te
 
 
 def _square(part: Tensor) -> Tensor:
-    """Sum of squares of a vector: on a CPU a dot product takes a quarter of a norm's time."""
+    """Sum of squares of a vector: on a CPU a dot product takes half of a norm's time."""
     if len(part) <= _LONG:
         return part.dot(part)
     return torch.stack([block.dot(block) for block in torch.split(part, _LONG)]).sum()
