@@ -13,6 +13,7 @@ tensor([[11.]])
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -54,6 +55,19 @@ class Network:
     def mean(self, x: Any) -> Tensor:
         """Outputs of the module at its own parameters."""
         return _outputs(self._run(x))
+
+    def part(self, module: nn.Module, params: Mapping[str, Tensor], *arguments: Any, **keywords: Any) -> Tensor:
+        """Outputs of one of the modules within, with `params`, under the whole network's names, in their places."""
+        with self._swapped(params):
+            return _outputs(module(*arguments, **keywords))
+
+    def holders(self, names: Iterable[str]) -> list[nn.Module]:
+        """The modules within that hold all of these parameters wherever they stand, the smallest first."""
+        holding = {module for name in names for module, _ in self._owners.get(name, ())}
+        everywhere = self.module.named_modules(remove_duplicate=False)
+        around = [set(accumulate(path.split("."), "{}.{}".format)) for path, m in everywhere if m in holding]
+        shared = set.intersection(*around) - {""} if around else set()
+        return [self.module.get_submodule(path) for path in sorted(shared, key=len, reverse=True)]
 
     def _run(self, x: Any) -> Any:
         if isinstance(x, Mapping):

@@ -9,7 +9,8 @@
 The tangent is taken by forward-mode products: no Jacobian is ever held.
 
 The loop runs over draws outside and over chunks of the inputs inside: each draw of the weights is made or read once,
-and the result does not depend on the chunks. The network is in evaluation mode meanwhile and comes back as it was.
+and the result does not depend on the chunks. Where only the last layers are random, what lies before them is run once.
+The network is in evaluation mode meanwhile and comes back as it was.
 
 >>> from credent.families import Draws
 >>> from credent.likelihoods import Gaussian
@@ -21,7 +22,7 @@ and the result does not depend on the chunks. The network is in evaluation mode 
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ from credent.families.posterior import Posterior
 from credent.likelihoods import Likelihood
 from credent.network import Network, Params, take
 from credent.predictive import Predictive
+from credent.tail import Tail
 
 How = Literal["sampled", "linearised", "mean"]
 
@@ -72,17 +74,19 @@ def predict(
     if how not in ("sampled", "linearised", "mean"):
         raise InputError(f"predict(how={how!r}): write 'sampled', 'linearised' or 'mean'.")
     network = Network(net)
+    tail = Tail(network, x)
     mean = posterior.mean() if how != "sampled" else {}
 
     def outputs() -> Iterator[Tensor]:
         for index, params in enumerate([mean] if how == "mean" else posterior.draws(samples, seed)):
             held = (samples or index + 1) if likelihood.keeps_draws and how != "mean" else 1
             with normalised(network, mean or params, statistics, x):
+                if samples != 1 and how != "mean":
+                    tail.meet(params)
                 parts: list[Tensor] = []
-                for part in _chunks(x, size, batch_size):
-                    parts.append(
-                        _tangent(network, mean, params, part) if how == "linearised" else network(params, part)
-                    )
+                for number, part in enumerate(_chunks(x, size, batch_size)):
+                    at = tail.on(number, part)
+                    parts.append(_tangent(at, mean, params) if how == "linearised" else at(params))
                     _check_budget(parts[0], size, held, max_bytes)
                 yield parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -131,14 +135,14 @@ def _inputs(batches: Iterable[Any], x: Any, device: torch.device | None) -> Iter
         yield take(batch, slice(None), device)
 
 
-def _tangent(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
+def _tangent(at: Callable[[Params], Tensor], mean: Params, params: Params) -> Tensor:
     """f(x; mu) + J(x) (w - mu) in one pass that carries values and directional derivatives together."""
     try:
-        return _dual(network, mean, params, x)
+        return _dual(at, mean, params)
     except NotImplementedError:  # fused kernels of LSTMs and attention have no forward mode; their plain ones do
         try:
             with _plain_kernels():
-                return _dual(network, mean, params, x)
+                return _dual(at, mean, params)
         except NotImplementedError as error:
             raise InputError(
                 f"the network has an operation without a forward-mode derivative ({error}), so it cannot be linearised:"
@@ -159,11 +163,11 @@ def _plain_kernels() -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def _dual(network: Network, mean: Params, params: Params, x: Any) -> Tensor:
+def _dual(at: Callable[[Params], Tensor], mean: Params, params: Params) -> Tensor:
     with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch scripts its own derivatives at their first use
         duals = {k: forward_ad.make_dual(mean[k], params[k] - mean[k]) for k in mean}  # type: ignore[no-untyped-call]
-        outputs = forward_ad.unpack_dual(network(duals, x))  # type: ignore[no-untyped-call]
+        outputs = forward_ad.unpack_dual(at(duals))  # type: ignore[no-untyped-call]
         value: Tensor = outputs.primal
         return value if outputs.tangent is None else value + outputs.tangent
 
