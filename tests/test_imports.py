@@ -8,7 +8,20 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "credent"
 LEVEL = {
     **dict.fromkeys(
-        ("errors", "files", "noise", "network", "layout", "predictive", "likelihoods", "smooth", "neurons", "tail"), 0
+        (
+            "errors",
+            "files",
+            "noise",
+            "network",
+            "layout",
+            "predictive",
+            "likelihoods",
+            "smooth",
+            "neurons",
+            "quick_normal",
+            "tail",
+        ),
+        0,
     ),
     **dict.fromkeys(("families", "penalty", "cells"), 1),
     "priors": 2,

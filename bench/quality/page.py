@@ -21,15 +21,17 @@ from credent.report.numbers import Value, figures
 Results = Mapping[Cell, Mapping[str, Any]]
 
 HOW = (
-    "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data, each member"
-    " where there are several; Laplace's curvature and Variational Laplace's extra passes come on top, and all of it is"
-    f" in the cost. Everyone has {TRIALS} trials of (rate, knob), each rate and each knob once, judged by NLL on"
-    " validation images; the best is run again under new seeds, and only these runs see a test image. Ensembles"
-    " take the trials of their member. The recipe's row has no trial here: its settings were chosen before, on"
-    " validation images of Fashion-MNIST and with more trials. credent has more rows than any other library; verdicts"
-    " take the best of them after the fact. Mean ± standard error over seeds. Costs are CPU time: of training over a"
-    " plain PyTorch loop with fused Adam, of prediction in forward passes. Deep ensembles are trained by credent's MAP,"
-    " whose steps cost up to 5 % more than plain ones."
+    "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data, each"
+    " member where there are several, unless its row says otherwise; Laplace's curvature and Variational"
+    f" Laplace's other passes come on top, and all of it is in the cost. Everyone has {TRIALS} trials of (rate,"
+    " knob), each rate and each knob once, and as many again, with the range moved by one place, where the best"
+    " was at an end of a range; they are judged by NLL on validation images. The best is run again under new"
+    " seeds, and only these runs see a test image. Ensembles take the trials of their member. The recipe's row"
+    " has no trial here: its settings were chosen before, on validation images of Fashion-MNIST and with more"
+    " trials. credent has more rows than any other library; verdicts take the best of them after the fact. Mean"
+    " ± standard error over seeds. Costs are CPU time: of training over a plain PyTorch loop with fused Adam, of"
+    " prediction in forward passes. Deep ensembles are trained by credent's MAP, whose steps cost up to 5 % more"
+    " than plain ones."
 )
 SHIFTS = "Shifted images: turned by 20 degrees, noise of 0.15 of the grey scale, blurred by one pixel."
 DOUBT = "AUROC is that of the entropy of the averaged prediction, test images against others."

@@ -44,6 +44,10 @@ class Likelihood(nn.Module, ABC):
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Log-likelihood of each datum in nats, (n,)."""
 
+    def mean_nll(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """-(1/n) sum_i log p(y_i | f_i), what a batch pays."""
+        return -self.log_prob(outputs, y).mean()
+
     @abstractmethod
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Targets drawn from p(y | outputs), shaped as observed ones are."""
@@ -91,6 +95,13 @@ class Categorical(Likelihood):
             return -functional.cross_entropy(logits, y.long(), reduction="none")
         each = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1).long(), reduction="none")
         return -each.reshape(y.shape[0], -1).sum(1)
+
+    def mean_nll(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """-(1/n) sum_i log p(y_i | f_i); where a datum is one label, as torch's mean, with fewer nodes in the graph."""
+        if outputs.ndim != 2:
+            return super().mean_nll(outputs, y)
+        self._check(outputs, y)
+        return functional.cross_entropy(self.logits(outputs), y.long())
 
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Classes drawn with their probabilities, (n, ...)."""

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credent.quick_normal import quick_normal_, suits
+
 
 class Noise(nn.Module):
     """An own `torch.Generator` whose state is saved with the module that holds it."""
@@ -45,7 +47,8 @@ class Noise(nn.Module):
 
     def normal_(self, out: Tensor) -> Tensor:
         """Standard normal numbers in the place of what `out` holds."""
-        return out.normal_(generator=self.generator(out.device))
+        generator = self.generator(out.device)
+        return quick_normal_(out, generator) if suits(out) else out.normal_(generator=generator)
 
     def paired(self, draw: Callable[["Noise", Tensor], Tensor], like: Tensor) -> tuple[Tensor, int]:
         """What `draw(self, like)` takes from this stream with sign 1, and at the next call the same with sign -1.

@@ -19,6 +19,7 @@ tensor(1.5000)
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +34,10 @@ class DiagonalGaussian:
         self.loc, self.scale = loc, scale
         self._laid: LaidGaussian | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and files have no use for the vectors that are kept."""
+        return {**self.__dict__, "_laid": None}
+
     def on(self, layout: Layout) -> "LaidGaussian":
         """Its terms for the parameters of a layout, which need not be the one that the prior was bound to."""
         if self._laid is None or self._laid.layout is not layout:
@@ -41,33 +46,45 @@ class DiagonalGaussian:
 
 
 class LaidGaussian:
-    """The terms of a Gaussian on a layout, whose tensors they take in its order."""
+    """The terms of a Gaussian on a layout, for its tensors, in their order, or for the vector (P,) under them all."""
 
     def __init__(self, layout: Layout, of: DiagonalGaussian) -> None:
         self.layout = layout
         self.log_scales = sum(shape.numel() * math.log(of.scale[k]) for k, shape in layout.shapes.items())
-        self._moved = [(i, of.loc[k]) for i, k in enumerate(layout.names) if of.loc[k]]
+        self._locs = [of.loc[k] for k in layout.names]
         self._precisions = [of.scale[k] ** -2 for k in layout.names]
-        self._kept: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._kept: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
+
+    # -- for tensors --------------------------------------------------------------------------------------------------
 
     def offsets(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """w - m, for tensors of any shape; most rest at zero and need no subtraction."""
-        found = list(tensors)
-        for i, m in self._moved:
-            found[i] = found[i] - m
-        return found
+        return [w - m if m else w for w, m in zip(tensors, self._locs, strict=True)]
 
     def energy(self, squares: Tensor) -> Tensor:
         """sum_k squares_k / (2 s_k^2), of the sums of squares (K,) of the offsets."""
-        return (squares * self._precision(squares)).sum() / 2
+        return (squares * self._kept_as("precisions", squares)).sum() / 2
 
     def pulls(self, c: Tensor) -> Tensor:
         """c / s_k^2, (K,): what the offsets are multiplied with in the gradient of c x energy."""
-        return c * self._precision(c)
+        return c * self._kept_as("precisions", c)
 
-    def _precision(self, like: Tensor) -> Tensor:
-        kind = like.dtype, like.device
+    # -- for the vector -----------------------------------------------------------------------------------------------
+
+    def offset(self, mu: Tensor) -> Tensor:
+        """mu - m, (P,)."""
+        return mu - self._kept_as("loc", mu) if any(self._locs) else mu
+
+    def precision(self, like: Tensor) -> Tensor:
+        """1 / s^2, (P,)."""
+        return self._kept_as("precision", like)
+
+    def _kept_as(self, what: Literal["precisions", "precision", "loc"], like: Tensor) -> Tensor:
+        kind = what, like.dtype, like.device
         if kind not in self._kept:
             with torch.inference_mode(False):  # it outlives the mode in which it is asked for first
-                self._kept[kind] = torch.tensor(self._precisions, dtype=like.dtype, device=like.device)
+                made = torch.tensor(self._locs if what == "loc" else self._precisions, dtype=like.dtype)
+                if what != "precisions":
+                    made = made.repeat_interleave(torch.tensor([s.numel() for s in self.layout.shapes.values()]))
+                self._kept[kind] = made.to(like.device)
         return self._kept[kind]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from credent.priors.prior import Prior
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-_LONG = 1 << 16  # numbers whose squares a dot product adds up in float32 to five digits
 
 
 @dataclass(frozen=True)
@@ -108,35 +107,28 @@ class _SampleAndKL(torch.autograd.Function):
         ctx: Any, prior: LaidGaussian, rho: Tensor, sigma: Tensor, e: Tensor, sign: int, *means: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.prior, ctx.sign = prior, sign
-        ctx.save_for_backward(sigma, e, *means)
         flat, weights = prior.layout.lay(means)
-        kl = closed_kl(prior, flat, rho, sigma)  # while the means are at hand in one vector
+        kl, pull = closed_kl(prior, flat, rho, sigma)  # while the means are at hand in one vector
+        ctx.save_for_backward(sigma, e, pull)
         flat.addcmul_(sigma, e, value=sign)
         return kl, *weights
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, c: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        sigma, e, *means = ctx.saved_tensors
+        sigma, e, pull = ctx.saved_tensors
         prior: LaidGaussian = ctx.prior
-        layout, pulls = prior.layout, list(prior.pulls(c).unbind())
-        by_rho = layout.lay(grads)[0].mul_(e)
-        torch._foreach_addcmul_(layout.segments(by_rho), layout.segments(sigma), pulls, value=ctx.sign)
-        torch.addcmul(-c, by_rho, sigma, value=ctx.sign, out=by_rho)
-        by_mean = layout.lay(grads)[1]
-        torch._foreach_addcmul_(by_mean, prior.offsets(means), pulls)
+        flat, by_mean = prior.layout.lay(grads)
+        by_rho = torch.mul(sigma, prior.precision(sigma), out=prior.layout.vector(sigma)).mul_(c)
+        by_rho.addcmul_(flat, e, value=ctx.sign)
+        torch.addcmul(-c, by_rho, sigma, out=by_rho)
+        flat.addcmul_(pull, c)
         return None, by_rho, None, None, None, *by_mean
 
 
-def closed_kl(prior: LaidGaussian, mu: Tensor, rho: Tensor, sigma: Tensor) -> Tensor:
-    """KL(q || p) in nats of vectors (P,), as a number: no gradient flows through it."""
-    layout = prior.layout
-    squares = torch.stack([_square(part) for part in (*prior.offsets(layout.segments(mu)), *layout.segments(sigma))])
-    return prior.energy(squares.view(2, -1).sum(0)) - rho.sum() + (prior.log_scales - layout.num_params / 2)
-
-
-def _square(part: Tensor) -> Tensor:
-    """Sum of squares of a vector: on a CPU a dot product takes half of a norm's time."""
-    if len(part) <= _LONG:
-        return part.dot(part)
-    return torch.stack([block.dot(block) for block in torch.split(part, _LONG)]).sum()
+def closed_kl(prior: LaidGaussian, mu: Tensor, rho: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    """KL(q || p) in nats of vectors (P,), and its gradient by mu, as numbers: no gradient flows through them."""
+    layout, offset, precision = prior.layout, prior.offset(mu), prior.precision(mu)
+    pull = torch.mul(offset, precision, out=layout.vector(mu))
+    each = torch.mul(sigma, precision, out=layout.vector(mu)).mul_(sigma).addcmul_(offset, pull).sub_(rho, alpha=2)
+    return each.sum() / 2 + (prior.log_scales - layout.num_params / 2), pull

@@ -92,7 +92,7 @@ def finite_difference(
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
         value = spread.dot(spread) * (rows / 2)
-        kl = value.new_zeros(()) if prior is None else closed_kl(prior.on(layout), mu, rho, sigma)
+        kl = value.new_zeros(()) if prior is None else closed_kl(prior.on(layout), mu, rho, sigma)[0]
         changes = list(layout.unflatten(v).values())  # where the shifted weights were; gradients may share their memory
         for change_of_mean, there, here in zip(changes, after, before, strict=False):
             torch.sub(there, here, out=change_of_mean)

@@ -30,7 +30,7 @@ from credent.families.dirac import Dirac, DiracPosterior
 from credent.layout import Random
 from credent.likelihoods import Bernoulli, Likelihood  # noqa: F401  (Bernoulli: the doctest's)
 from credent.noise import Noise
-from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.objective import Beta, Objective
 from credent.penalty import Description
 
 
@@ -72,7 +72,7 @@ class FisherPenalty(Objective):
         """The batch at the network's own parameters, with its share of the penalty."""
         with torch.enable_grad():
             outputs = self.network.mean(x)
-            nll = mean_nll(self.likelihood, outputs, y)
+            nll = self.likelihood.mean_nll(outputs, y)
             if self._batches % self.every == 0 or not self.training:
                 nll = nll + self.weight * self.squared_norm(outputs)
         return nll, self.penalty(self.q), outputs

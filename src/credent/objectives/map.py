@@ -20,7 +20,7 @@ from credent import priors
 from credent.families.dirac import Dirac, DiracPosterior
 from credent.layout import Random
 from credent.likelihoods import Gaussian, Likelihood  # noqa: F401  (Gaussian: the doctest's)
-from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.objective import Beta, Objective
 from credent.penalty import Description
 
 
@@ -48,4 +48,4 @@ class MAP(Objective):
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at the network's own parameters."""
         outputs = self.network.mean(x)
-        return mean_nll(self.likelihood, outputs, y), self.penalty(self.q), outputs
+        return self.likelihood.mean_nll(outputs, y), self.penalty(self.q), outputs

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
+import torch
 from torch import Tensor, nn
 
 from credent.errors import InputError
@@ -51,7 +52,7 @@ class Terms:
     @property
     def loss(self) -> Tensor:
         """Nats per datum."""
-        return self.nll + self.beta / self.num_data * self.penalty
+        return torch.add(self.nll, self.penalty, alpha=self.beta / self.num_data)
 
 
 class Objective(nn.Module, ABC):
@@ -134,7 +135,7 @@ class Objective(nn.Module, ABC):
             if self._normalises:
                 self._recent.append(x)
         self.last = Terms(nll.detach(), penalty.detach(), beta, self.num_data, outputs.detach())
-        return nll + beta / self.num_data * penalty
+        return torch.add(nll, penalty, alpha=beta / self.num_data)
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
         """What the posterior says about `x`; options are those of `credent.predict`.
@@ -194,8 +195,3 @@ class Objective(nn.Module, ABC):
         """Go on from there."""
         self._batches = state["batches"]
         self._recent = deque(state["recent"], maxlen=_RECENT)
-
-
-def mean_nll(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Tensor:
-    """-(1/B) sum_i log p(y_i | f_i)."""
-    return -likelihood.log_prob(outputs, y).mean()

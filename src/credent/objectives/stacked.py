@@ -35,7 +35,7 @@ from credent.families.draws import Draws
 from credent.layout import Layout
 from credent.likelihoods import Gaussian, Likelihood  # noqa: F401  (Gaussian: the doctest's)
 from credent.network import Params, owners
-from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.objective import Beta, Objective
 from credent.penalty import Description
 from credent.predict import predict
 from credent.predictive import Predictive
@@ -79,7 +79,7 @@ class Stacked(Objective):
         weights = self.layout.params()
         outputs = torch.func.vmap(self.network, in_dims=(0, None), randomness="different")(weights, x)
         labels = y.expand(self.count, *y.shape)
-        nll = self.count * mean_nll(self.likelihood, outputs.flatten(0, 1), labels.flatten(0, 1))
+        nll = self.count * self.likelihood.mean_nll(outputs.flatten(0, 1), labels.flatten(0, 1))
         log_prior = torch.func.vmap(self.penalty.log_prob)(weights)
         return nll, -log_prior.sum(), outputs[0]
 

@@ -28,7 +28,7 @@ from credent.families.gaussian import GaussianPosterior
 from credent.families.posterior import Variational
 from credent.layout import Layout, Random
 from credent.network import Params
-from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.objective import Beta, Objective
 from credent.objectives.output_noise import OutputNoise
 from credent.objectives.sampled_kl import Estimator, kl_at, sampled_kl
 from credent.penalty import Description
@@ -118,7 +118,7 @@ class VI(Objective):
                     draws.append(self.q.rsample())
                 with nullcontext() if s == 0 else self.network.frozen_statistics():
                     outputs = self.network(draws[s], x)
-                nlls.append(mean_nll(self.likelihood, outputs, y))
+                nlls.append(self.likelihood.mean_nll(outputs, y))
             nll = nlls[0] if self.samples == 1 else torch.stack(nlls).mean()
             return nll, self._sampled_kl(draws) if closed is None else closed, outputs
 
@@ -132,7 +132,7 @@ class VI(Objective):
         for s in range(self.samples):
             with nullcontext() if s == 0 else self.network.frozen_statistics(), noise.installed(self.q):
                 outputs = self.network(noise.others(self.q), x)
-            nlls.append(mean_nll(self.likelihood, outputs, y))
+            nlls.append(self.likelihood.mean_nll(outputs, y))
         return torch.stack(nlls).mean(), kl, outputs
 
     def _first_draw(self) -> tuple[Params, Tensor | None]:

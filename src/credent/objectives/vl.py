@@ -35,7 +35,7 @@ from credent.objectives import curvature as curvatures
 from credent.objectives.curvature import Score, gradients
 from credent.objectives.disagreement import warn_of_disagreement
 from credent.objectives.expansion import refuse, spreads, warn_of_wrong_curvature
-from credent.objectives.objective import Beta, Objective, mean_nll
+from credent.objectives.objective import Beta, Objective
 from credent.objectives.second_derivatives import fast_second_derivatives
 from credent.penalty import Description
 from credent.predict import How
@@ -124,7 +124,7 @@ class VL(Objective):
         twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
         with self._first_forward(), torch.enable_grad(), twice:
             outputs = self.network.mean(x)
-            nll = mean_nll(self.likelihood, outputs, y)
+            nll = self.likelihood.mean_nll(outputs, y)
         if not bool(nll.isfinite()):
             return nll, self.penalty(self.q), outputs  # whoever trains sees it, and can say where it comes from
         with self.q.cached(), torch.autocast(y.device.type, enabled=False):

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from credent.errors import InputError
-from credent.objectives.objective import Objective, mean_nll
+from credent.objectives.objective import Objective
 
 _MOMENTA = tuple(i / 100 for i in range(100))
 
@@ -82,7 +82,7 @@ def curvature(objective: Objective, batch: tuple[Any, Tensor], steps: int = 30) 
     x, y = batch
     means = list(objective.layout.params().values())
     with objective.network.frozen_statistics():
-        nll = mean_nll(objective.likelihood, objective.network.mean(x), y)
+        nll = objective.likelihood.mean_nll(objective.network.mean(x), y)
     grads = torch.autograd.grad(nll, means, create_graph=True)
     direction = [torch.randn(p.shape, dtype=p.dtype, generator=torch.Generator().manual_seed(0)) for p in means]
     direction = [d.to(p.device) for d, p in zip(direction, means, strict=True)]

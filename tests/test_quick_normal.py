@@ -1,0 +1,135 @@
+"""Normal numbers from a table: their law, beside a naive way of making the same ones."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+
+import credent.quick_normal
+from credent.noise import Noise
+from credent.quick_normal import _BLOCK, _ENOUGH, quick_normal_, suits
+
+MANY = 4_000_001
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return quick_normal_(torch.empty(MANY), generator(1)).double()
+
+
+# -- the law, within four standard errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("power", "expected", "variance"), [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)]
+)
+def test_moments(drawn, power, expected, variance):
+    assert abs(drawn.pow(power).mean().item() - expected) < 4 * math.sqrt(variance / MANY)
+
+
+def test_quantiles_are_those_of_a_normal_law(drawn):
+    assert stats.kstest(drawn.numpy(), stats.norm.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("beyond", [1.0, 3.0, 4.0, 4.5])
+def test_tails(drawn, beyond):
+    expected = MANY * 2 * stats.norm.sf(beyond)
+    assert abs((drawn.abs() > beyond).sum().item() - expected) < 4 * math.sqrt(expected)
+
+
+def test_numbers_know_nothing_of_their_neighbours_or_of_the_other_of_their_pair(drawn):
+    block = drawn[:_BLOCK]
+    one, other = block[: _BLOCK // 2], block[_BLOCK // 2 :]
+    following = drawn[_BLOCK : 2 * _BLOCK]
+    for a, b in [(one, other), (drawn[:-1], drawn[1:]), (block, following)]:
+        for f, g in [(lambda t: t, lambda t: t), (torch.square, torch.square), (lambda t: t, torch.square)]:
+            x, y = f(a), g(b)
+            correlation = np.corrcoef(x, y)[0, 1]
+            assert abs(correlation) < 4 / math.sqrt(len(a))
+
+
+def test_the_two_of_a_pair_are_independent_by_cells():
+    """Sixteen by sixteen equally likely cells, as far apart as a linear dependence would not show."""
+    x = quick_normal_(torch.empty(_BLOCK), generator(7)).double()
+    cell = lambda t: (special.ndtr(t.numpy()) * 16).astype(int)  # noqa: E731
+    counts = np.bincount(16 * cell(x[: _BLOCK // 2]) + cell(x[_BLOCK // 2 :]), minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+# -- the numbers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 1000, _BLOCK + 5])
+def test_the_naive_way_makes_the_same_numbers(n):
+    found = quick_normal_(torch.empty(n), generator(3))
+    a, b, c = torch.randint(-(2**63), 2**63 - 1, (3,), generator=generator(3)).numpy().view(np.uint64).tolist()
+    bits = np.random.SFC64(0)
+    bits.state = {
+        "bit_generator": "SFC64",
+        "state": {"state": np.array([a, b, c, 1], dtype=np.uint64)},
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    bits.random_raw(12)  # as its author starts it
+    q = special.ndtri((np.arange(65536) + 0.5) / 65536)
+    q = q / q.std()
+    expected = []
+    for start in range(0, n, _BLOCK):
+        size = min(_BLOCK, n - start)
+        half = (size + 1) // 2
+        raw = [int(word) for word in bits.random_raw((half + 1) // 2)]
+        sixteen = [word >> shift & 65535 for word in raw for shift in (0, 16, 32, 48)]
+        pairs = [(q[i], q[j]) for i, j in zip(sixteen[:half], sixteen[half : 2 * half], strict=True)]
+        both = [(i + j) / math.sqrt(2) for i, j in pairs] + [(i - j) / math.sqrt(2) for i, j in pairs]
+        expected += both[:size]
+    assert torch.allclose(found.double(), torch.tensor(expected, dtype=torch.float64), atol=2e-6)
+
+
+def test_shapes_are_filled_in_the_order_of_memory():
+    flat, shaped = quick_normal_(torch.empty(600), generator()), quick_normal_(torch.empty(20, 30), generator())
+    assert torch.equal(shaped, flat.view(20, 30))
+
+
+def test_a_generator_goes_on():
+    one = generator()
+    first, second = quick_normal_(torch.empty(100), one), quick_normal_(torch.empty(100), one)
+    assert not torch.equal(first, second)
+
+
+# -- where it is used --------------------------------------------------------------------------------------------------
+
+
+def test_noise_is_quick_for_many_numbers_of_float32_that_lie_together(monkeypatch):
+    calls = []
+    monkeypatch.setattr("credent.noise.quick_normal_", lambda out, g: calls.append(len(out)) or out.zero_())
+    noise = Noise(seed=0)
+    many = torch.empty(_ENOUGH)
+    assert noise.normal(many).count_nonzero() == 0
+    for other in (many[1:], many.double(), torch.empty(2 * _ENOUGH)[::2]):
+        assert not suits(other)
+    noise.normal_(many[1:])
+    assert calls == [_ENOUGH]
+
+
+def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers():
+    noise, other, like = Noise(seed=4), Noise(seed=5), torch.empty(_ENOUGH)
+    noise.paired(Noise.normal, like)
+    other.load_state_dict(noise.state_dict())
+    for _ in range(3):
+        (e, sign), (same, other_sign) = noise.paired(Noise.normal, like), other.paired(Noise.normal, like)
+        assert sign == other_sign
+        assert torch.equal(e, same)
+
+
+def test_it_does_not_mind_torchs_default_device():
+    with torch.device("meta"):
+        credent.quick_normal.quantiles.cache_clear()
+        found = quick_normal_(torch.empty(100, device="cpu"), generator())
+    credent.quick_normal.quantiles.cache_clear()
+    assert torch.equal(found, quick_normal_(torch.empty(100), generator()))
