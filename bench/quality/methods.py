@@ -34,9 +34,7 @@ class Method:
     moved: tuple[Four, Four] | None = None
     """Rates and knobs of four more trials."""
     members: int = 1
-    """Networks that are trained."""
-    share: float = 1.0
-    """Of everyone else's epochs, for each member."""
+    """Networks that are trained: each has everyone else's passes."""
     chain: bool = False
     """Predicts with weights of the second half of training."""
     chunk: int = 1000
@@ -102,9 +100,7 @@ METHODS: dict[str, Method] = {
         (_RECIPE["beta"],) * 4,
         members=_MEMBERS,
     ),
-    "vi_members": Method(
-        "VI, 5 members, 9 epochs for 10", "credent", _ours(ours.vi), _VI, _BETA, members=5, share=0.9, tuned_as="vi"
-    ),
+    "vi_members": Method("VI, 4 members", "credent", _ours(ours.vi), _VI, _BETA, members=4, tuned_as="vi"),
     "vl": Method("VL", "credent", _ours(ours.vl), _ADAM, _BETA),
     "ir": Method("VI, inverse-reference prior", "credent", _ours(ours.ir), _VI, _BETA),
     "sgld": Method(

@@ -22,7 +22,7 @@ Results = Mapping[Cell, Mapping[str, Any]]
 
 HOW = (
     "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data, each"
-    " member where there are several, unless its row says otherwise; Laplace's curvature and Variational"
+    " member where there are several; Laplace's curvature and Variational"
     f" Laplace's other passes come on top, and all of it is in the cost. Everyone has {TRIALS} trials of (rate,"
     " knob), each rate and each knob once, and as many again, with the range moved by one place, where the best"
     " was at an end of a range; they are judged by NLL on validation images. The best is run again under new"

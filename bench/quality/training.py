@@ -1,8 +1,8 @@
 """Training and prediction under one protocol, and what they cost.
 
 Everyone sees the same batches in the same order for the same number of epochs, from the same first weights of the same
-network (libraries of layers draw their own); where several networks are trained, each may have a share of the epochs.
-Rates fall to zero along a cosine, but those of chains, which are constant.
+network (libraries of layers draw their own). Rates fall to zero along a cosine, but those of chains, which are
+constant.
 
     cost of training     CPU time of all steps, over as many steps of a plain PyTorch loop (fused Adam) of this network
     cost of prediction   CPU time over that of one plain forward pass of the same inputs
@@ -73,7 +73,7 @@ class Trained:
     @property
     def cost(self) -> float:
         """Of training, over one plain network's."""
-        return self.clock.ratio * len(self.members) * self.method.share
+        return self.clock.ratio * len(self.members)
 
     def probabilities(self, x: Tensor) -> Tensor:
         """Averaged over members, draws and whatever the method averages over."""
@@ -108,8 +108,7 @@ def _member(
     method: Method, data: Learning, lr: float, knob: float, size: Size, seed: int, clock: Clock, reference: nn.Module
 ) -> Callable[[Tensor], Tensor]:
     loader = batches(data.train, size.batch, shuffle=True, seed=seed)
-    epochs = round(size.epochs * method.share)
-    steps = epochs * len(loader)
+    steps = size.epochs * len(loader)
     task = Task(num_data=len(data.train), lr=lr, fused=True, beta=knob, steps=steps)
     beside = plain.adam(reference, Task(num_data=len(data.train), fused=True))
     made = method.make()(_network(data, seed), task)
@@ -117,7 +116,7 @@ def _member(
     kept: list[dict[str, Tensor]] = []
     made.net.train()
     step = 0
-    for _ in range(epochs):
+    for _ in range(size.epochs):
         for x, y in loader:
             if step % _EVERY == 0:
                 clock.beside(lambda x=x, y=y: beside.step(x, y))

@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,15 +215,6 @@ def test_cost_is_all_work_over_as_many_plain_steps() -> None:
     assert clock.ratio == pytest.approx(6.0 / 5.0)
 
 
-def test_members_with_a_share_of_the_epochs_cost_that_share() -> None:
-    method = replace(METHODS["map"], members=2, share=0.5)
-    trained = training.train(method, _learning(), 1e-3, 0.1, SIZE, 1)
-    whole = training.train(METHODS["map"], _learning(), 1e-3, 0.1, SIZE, 1)
-    assert SIZE.epochs % 2 == 0
-    assert trained.clock.works == whole.clock.works
-    assert trained.cost == pytest.approx(trained.clock.ratio)
-
-
 def test_a_chain_keeps_as_many_draws_as_asked_all_of_the_second_half(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[list[dict[str, Tensor]]] = []
     monkeypatch.setattr(training, "_of_chain", lambda net, weights: kept.append(weights))
@@ -297,7 +287,7 @@ def test_the_default_is_on_the_front_of_all_or_of_others() -> None:
         "ivon": _row(0.25, 0.01, 1.1),
     }
     assert [row[1:] for row in page._default_on_front(found)] == [
-        ("no", "On it: IVON, VI, 5 members, 9 epochs for 10"),
+        ("no", "On it: IVON, VI, 4 members"),
         ("yes", "On it: IVON, VI, the recipe's, 4 members"),
     ]
     found["ensemble"] = _row(0.215, 0.01, 3.9)
