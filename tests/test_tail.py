@@ -1,4 +1,6 @@
-"""Draws of the last layers: the same numbers as whole passes, to the bit, from one pass through what lies before."""
+"""Draws of the last layers: the same numbers as whole passes, to the bit, from two passes through what lies before."""
+
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from credent.families import Draws, Gaussian
 from credent.layout import Layout
 from credent.models import LeNet5
 from credent.network import Network
+from credent.tail import Tail
 
 DRAWS, INPUTS = 6, 40
 
@@ -59,7 +62,7 @@ def naive(net, q, x, batch_size=1024):
 
 
 def passes_of(net, q, x, **options):
-    """Whole passes of the inputs through the body, but for the few at which a tail is tried; the numbers are right."""
+    """Passes of the inputs through the body; the numbers are right."""
     net.body.seen = 0
     found = logits_of(net, q, x, **options)
     seen = net.body.seen
@@ -71,9 +74,9 @@ def passes_of(net, q, x, **options):
 
 
 @pytest.mark.parametrize("batch_size", [1024, 16])
-def test_what_lies_before_a_random_head_is_run_once(batch_size):
+def test_what_lies_before_a_random_head_is_run_twice(batch_size):
     net = Net()
-    assert passes_of(net, last(net), inputs(), batch_size=batch_size) == 1
+    assert passes_of(net, last(net), inputs(), batch_size=batch_size) == 2
 
 
 def test_a_network_that_is_random_throughout_is_run_for_each_draw():
@@ -84,13 +87,13 @@ def test_a_network_that_is_random_throughout_is_run_for_each_draw():
 def test_a_tail_of_several_layers_is_one_module():
     net = Net()
     net.head = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
-    assert passes_of(net, last(net, ["head.0.*", "head.2.*"]), inputs()) == 1
+    assert passes_of(net, last(net, ["head.0.*", "head.2.*"]), inputs()) == 2
 
 
 def test_a_part_that_is_not_called_itself_belongs_to_the_layer_around_it():
     net = Net()
     nn.utils.parametrizations.weight_norm(net.head)
-    assert passes_of(net, last(net), inputs()) == 1
+    assert passes_of(net, last(net), inputs()) == 2
 
 
 def test_a_head_that_takes_keywords_and_a_tuple():
@@ -105,13 +108,13 @@ def test_a_head_that_takes_keywords_and_a_tuple():
 
     net = Called()
     net.head = Head(8, 4)
-    assert passes_of(net, last(net), inputs()) == 1
+    assert passes_of(net, last(net), inputs()) == 2
 
 
 def test_a_hook_that_changes_what_the_head_is_given():
     net = Net()
     net.head.register_forward_pre_hook(lambda head, given: (given[0] + 1.0,))
-    assert passes_of(net, last(net), inputs()) == 1
+    assert passes_of(net, last(net), inputs()) == 2
 
 
 def test_logits_in_a_dictionary():
@@ -120,14 +123,14 @@ def test_logits_in_a_dictionary():
             return {"hidden": self.body(x), "logits": super().forward(x)}
 
     net = Wrapped()
-    assert passes_of(net, last(net), inputs()) == 2  # its own forward has two
+    assert passes_of(net, last(net), inputs()) == 4  # its own forward has two
 
 
 def test_the_tangent_of_a_head_is_taken_on_its_own():
     net = Net()
     q, x = last(net), inputs()
     found = logits_of(net, q, x, how="linearised")
-    assert net.body.seen == 16 + INPUTS
+    assert net.body.seen == 2 * INPUTS
     assert torch.allclose(found, naive(net, q, x), atol=1e-6)  # the head is linear in its weights
 
 
@@ -139,7 +142,7 @@ def test_a_convolutional_network_with_stored_draws_of_its_head():
     calls = []
     hook = next(m for m in net.modules() if isinstance(m, nn.Conv2d)).register_forward_hook(lambda *_: calls.append(1))
     found = predict(net, draws, likelihoods.Categorical(), x, samples=None)
-    assert len(calls) == 3
+    assert len(calls) == 2
     hook.remove()
     whole = torch.stack([Network(net)(w, x).softmax(-1) for w in draws.draws(None)]).mean(0)
     assert torch.allclose(found.probs, whole, rtol=1e-5)
@@ -151,7 +154,7 @@ def test_only_so_many_bytes_are_kept(monkeypatch):
     q, x = last(net), inputs()
     net.body.seen = 0
     found = logits_of(net, q, x, batch_size=16)
-    assert net.body.seen == 8 + INPUTS + 8 + (DRAWS - 1) * (INPUTS - 32)
+    assert net.body.seen == 2 * INPUTS + (DRAWS - 2) * (INPUTS - 32)
     assert torch.equal(found, naive(net, q, x, 16))
 
 
@@ -180,12 +183,12 @@ def test_noise_before_the_head_is_new_for_each_draw():
     net = Noisy()
     one = {k: p.detach() for k, p in Layout(net, random="head.*").params().items()}
     found = logits_of(net, Draws([one] * DRAWS), inputs())
-    assert net.body.seen == 16 + DRAWS * INPUTS
+    assert net.body.seen == DRAWS * INPUTS
     assert all(not torch.equal(found[0], other) for other in found[1:])
 
 
 class Clipped(Net):
-    """Nothing is clipped at the inputs that are looked at."""
+    """Nothing is clipped of the first inputs."""
 
     def forward(self, x):
         return super().forward(x).clamp_(-3.0, 3.0)
@@ -240,14 +243,183 @@ class Squeezed(Net):
         return super().forward(x)[:, :1]
 
 
-@pytest.mark.parametrize("kind", [Clipped, Twice, Borrowed, Unclean, Cast, Tied, Squeezed])
-def test_a_network_without_a_tail_is_run_whole(kind):
+class Context(Net):
+    """The body leaves the head something to read that is not among its arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = Reading(8, 4)
+
+    def forward(self, x):
+        self.head.shift = x.mean()
+        return super().forward(x)
+
+
+class Reading(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + self.shift
+
+
+class TiedWeight(Net):
+    """An autoencoder whose first inputs are blank, so that they do not show what the encoder's weight is."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x) * 0 + functional.relu(functional.linear(x, self.head.weight.t())))
+
+
+class Again(Net):
+    """The head is called once more where it is unsure."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        return self.head(self.body(x) + 1.0) if bool(out.abs().max() > 30) else out
+
+
+class LeakyHead(Net):
+    """Writes to what it is given, and to no effect where all of it is positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Sequential(nn.LeakyReLU(inplace=True), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    def forward(self, x):
+        return self.head(self.body(x) - 0.01 * (x[:, :1] > 3))
+
+
+class Buffered(Net):
+    """What the head is given lies in memory that the next chunk overwrites."""
+
+    def forward(self, x):
+        hidden = self.body(x)
+        if not hasattr(self, "memory") or len(self.memory) < len(x):
+            self.memory = torch.empty_like(hidden)
+        return self.head(self.memory[: len(x)].copy_(hidden))
+
+
+@dataclass
+class Boxed:
+    hidden: torch.Tensor
+
+
+class Unpacking(nn.Linear):
+    def forward(self, box):
+        return super().forward(box.hidden)
+
+
+class InABox(Net):
+    """What the head is given is not seen to be a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = Unpacking(8, 4)
+
+    def forward(self, x):
+        hidden = self.body(x)
+        return self.head(Boxed(hidden + functional.linear(hidden, self.head.weight).sum(-1, keepdim=True)))
+
+
+class Sparse(Net):
+    def __init__(self):
+        super().__init__()
+        self.head = Densifying(8, 4)
+
+    def forward(self, x):
+        return self.head(self.body(x).to_sparse())
+
+
+class Densifying(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.to_dense())
+
+
+@pytest.mark.parametrize("batch_size", [1024, 16])
+@pytest.mark.parametrize(
+    "kind",
+    [Clipped, Twice, Borrowed, Unclean, Cast, Tied, Squeezed, TiedWeight, LeakyHead, InABox, Sparse],
+)
+def test_a_network_without_a_tail_is_run_whole(kind, batch_size):
     net = kind()
     x = inputs()
-    x[8:] *= 20.0
-    q = last(net, lambda name, _: name.startswith("head") or name.startswith("before"))
+    x[:16] *= 0.0 if kind is TiedWeight else 0.01
+    x[16:] *= 20.0
+    q = last(net, lambda name, _: name.startswith(("head", "before")))
     own = 2 if kind is Twice else 1
-    assert passes_of(net, q, x) == DRAWS * own
+    assert passes_of(net, q, x, batch_size=batch_size) == DRAWS * own
+
+
+@pytest.mark.parametrize("kind", [Context, Buffered, Again])
+def test_a_network_that_remembers_or_decides_has_the_same_numbers(kind):
+    net = kind()
+    x = inputs()
+    x[16:] *= 20.0
+    for batch_size in (1024, 16):
+        assert torch.equal(logits_of(net, last(net), x, batch_size=batch_size), naive(net, last(net), x, batch_size))
+
+
+def test_a_draw_that_comes_twice_proves_nothing():
+    net, x = Borrowed(), inputs()
+    drawn = list(last(net).draws(3, seed=1))
+    same = [{k: w.clone() for k, w in drawn[0].items()} for _ in range(2)]
+    found = logits_of(net, Draws([*same, *drawn[1:], *drawn[1:]]), x)
+    expected = torch.stack([Network(net)(w, x) for w in [*same, *drawn[1:], *drawn[1:]]])
+    assert torch.equal(found, expected)
+
+
+def test_a_branch_that_is_rarely_taken_is_taken_as_often_by_every_draw():
+    class Dropping(Net):
+        def forward(self, x):
+            hidden = self.body(x)
+            return self.head(hidden * 0 if float(torch.rand(())) < 0.2 else hidden)
+
+    net, x = Dropping(), inputs()
+    one = {k: p.detach() for k, p in Layout(net, random="head.*").params().items()}
+    torch.manual_seed(0)
+    draws = Draws([{k: w + i for k, w in one.items()} for i in range(50)])
+    predict(net, draws, likelihoods.Gaussian(scale=1.0), x, samples=None)
+    assert net.body.seen == 50 * INPUTS
+
+
+def test_inputs_that_cannot_be_parted_are_not():
+    class Graph(Net):
+        """Every input sees every other."""
+
+        def forward(self, x, neighbours):
+            return self.head(neighbours @ self.body(x))
+
+    net, x = Graph(), inputs()
+    q, neighbours = last(net), torch.rand(INPUTS, INPUTS, generator=torch.Generator().manual_seed(3))
+    found = logits_of(net, q, (x, neighbours))
+    expected = torch.stack([Network(net)(w, (x, neighbours)) for w in q.draws(DRAWS, seed=2)])
+    assert torch.equal(found, expected)
+    assert net.body.seen == 2 * INPUTS + DRAWS * INPUTS
+
+
+def test_what_is_kept_is_not_all_that_it_was_a_part_of():
+    class Pooled(Net):
+        def forward(self, x):
+            return self.head(self.body(x).repeat(1, 50).view(len(x), 50, 8)[:, 0])
+
+    net = Pooled()
+    tail, q = Tail(Network(net.eval())), last(net)
+    params = next(q.draws(1, seed=0))
+    tail.meet(params)
+    with torch.no_grad():
+        tail.on(0, inputs())(params)
+    (kept,) = (t for t in tail._kept[0].arguments)
+    assert kept.untyped_storage().nbytes() == INPUTS * 8 * 4
+
+
+def test_a_compiled_network_is_left_alone():
+    net = Net()
+    net.head = torch.compile(net.head, backend="eager")
+    x = inputs()
+    q = last(net)
+    assert torch.equal(logits_of(net, q, x), naive(net, q, x))
+    assert not net.head._forward_hooks
 
 
 def test_draws_of_other_parameters_than_the_first_are_whole_passes():

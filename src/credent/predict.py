@@ -9,8 +9,8 @@
 The tangent is taken by forward-mode products: no Jacobian is ever held.
 
 The loop runs over draws outside and over chunks of the inputs inside: each draw of the weights is made or read once,
-and the result does not depend on the chunks. Where only the last layers are random, what lies before them is run once.
-The network is in evaluation mode meanwhile and comes back as it was.
+and the result does not depend on the chunks. Where only the last layers are random, what lies before them is run
+twice and not for every draw. The network is in evaluation mode meanwhile and comes back as it was.
 
 >>> from credent.families import Draws
 >>> from credent.likelihoods import Gaussian
@@ -74,7 +74,7 @@ def predict(
     if how not in ("sampled", "linearised", "mean"):
         raise InputError(f"predict(how={how!r}): write 'sampled', 'linearised' or 'mean'.")
     network = Network(net)
-    tail = Tail(network, x)
+    tail = Tail(network)
     mean = posterior.mean() if how != "sampled" else {}
 
     def outputs() -> Iterator[Tensor]:

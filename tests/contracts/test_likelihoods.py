@@ -390,3 +390,24 @@ def test_a_network_may_return_one_number_per_datum():
     alone = likelihood.log_prob(f, y)
     assert alone.numpy() == pytest.approx(stats.norm.logpdf(y, f, 0.5), rel=1e-5)
     assert likelihood.predictive([f]).log_prob(y).numpy() == pytest.approx(alone.numpy(), rel=1e-6)
+
+
+@pytest.mark.parametrize("link", ["softmax", "logistic"])
+@pytest.mark.parametrize("shape", [(6,), (6, 3)])
+def test_what_a_batch_pays_is_the_mean_of_its_data(link, shape):
+    torch.manual_seed(0)
+    outputs, y = torch.randn(*shape, 4, dtype=torch.float64, requires_grad=True), torch.randint(4, shape)
+    likelihood = Categorical(link)
+    paid, naive = likelihood.mean_nll(outputs, y), -likelihood.log_prob(outputs, y).sum() / 6
+    assert torch.allclose(paid, naive, rtol=1e-13)
+    (found,), (expected,) = (torch.autograd.grad(each, outputs) for each in (paid, naive))
+    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_a_batch_pays_what_a_subclass_says_of_its_data():
+    class Smoothed(Categorical):
+        def log_prob(self, outputs, y):
+            return 0.9 * super().log_prob(outputs, y) + 0.1 * outputs.log_softmax(-1).mean(-1)
+
+    outputs, y = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    assert torch.equal(Smoothed().mean_nll(outputs, y), -Smoothed().log_prob(outputs, y).mean())

@@ -26,6 +26,8 @@ from torch import Tensor
 
 from credent.layout import Layout
 
+_Constant = Literal["precision of each tensor", "precision of each weight", "loc of each weight"]
+
 
 class DiagonalGaussian:
     """Independent Gaussians, by the names of parameters."""
@@ -53,7 +55,7 @@ class LaidGaussian:
         self.log_scales = sum(shape.numel() * math.log(of.scale[k]) for k, shape in layout.shapes.items())
         self._locs = [of.loc[k] for k in layout.names]
         self._precisions = [of.scale[k] ** -2 for k in layout.names]
-        self._kept: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
+        self._kept: dict[tuple[_Constant, torch.dtype, torch.device], Tensor] = {}
 
     # -- for tensors --------------------------------------------------------------------------------------------------
 
@@ -63,28 +65,29 @@ class LaidGaussian:
 
     def energy(self, squares: Tensor) -> Tensor:
         """sum_k squares_k / (2 s_k^2), of the sums of squares (K,) of the offsets."""
-        return (squares * self._kept_as("precisions", squares)).sum() / 2
+        return (squares * self._constant("precision of each tensor", squares)).sum() / 2
 
     def pulls(self, c: Tensor) -> Tensor:
         """c / s_k^2, (K,): what the offsets are multiplied with in the gradient of c x energy."""
-        return c * self._kept_as("precisions", c)
+        return c * self._constant("precision of each tensor", c)
 
     # -- for the vector -----------------------------------------------------------------------------------------------
 
-    def offset(self, mu: Tensor) -> Tensor:
+    def flat_offset(self, mu: Tensor) -> Tensor:
         """mu - m, (P,)."""
-        return mu - self._kept_as("loc", mu) if any(self._locs) else mu
+        return mu - self._constant("loc of each weight", mu) if any(self._locs) else mu
 
-    def precision(self, like: Tensor) -> Tensor:
+    def flat_precision(self, like: Tensor) -> Tensor:
         """1 / s^2, (P,)."""
-        return self._kept_as("precision", like)
+        return self._constant("precision of each weight", like)
 
-    def _kept_as(self, what: Literal["precisions", "precision", "loc"], like: Tensor) -> Tensor:
+    def _constant(self, what: _Constant, like: Tensor) -> Tensor:
+        """Made at first use, of the type and on the device of `like`."""
         kind = what, like.dtype, like.device
         if kind not in self._kept:
             with torch.inference_mode(False):  # it outlives the mode in which it is asked for first
-                made = torch.tensor(self._locs if what == "loc" else self._precisions, dtype=like.dtype)
-                if what != "precisions":
+                made = torch.tensor(self._locs if what == "loc of each weight" else self._precisions, dtype=like.dtype)
+                if what != "precision of each tensor":
                     made = made.repeat_interleave(torch.tensor([s.numel() for s in self.layout.shapes.values()]))
                 self._kept[kind] = made.to(like.device)
         return self._kept[kind]

@@ -119,7 +119,7 @@ class _SampleAndKL(torch.autograd.Function):
         sigma, e, pull = ctx.saved_tensors
         prior: LaidGaussian = ctx.prior
         flat, by_mean = prior.layout.lay(grads)
-        by_rho = torch.mul(sigma, prior.precision(sigma), out=prior.layout.vector(sigma)).mul_(c)
+        by_rho = torch.mul(sigma, prior.flat_precision(sigma), out=prior.layout.vector(sigma)).mul_(c)
         by_rho.addcmul_(flat, e, value=ctx.sign)
         torch.addcmul(-c, by_rho, sigma, out=by_rho)
         flat.addcmul_(pull, c)
@@ -128,7 +128,7 @@ class _SampleAndKL(torch.autograd.Function):
 
 def closed_kl(prior: LaidGaussian, mu: Tensor, rho: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
     """KL(q || p) in nats of vectors (P,), and its gradient by mu, as numbers: no gradient flows through them."""
-    layout, offset, precision = prior.layout, prior.offset(mu), prior.precision(mu)
+    layout, offset, precision = prior.layout, prior.flat_offset(mu), prior.flat_precision(mu)
     pull = torch.mul(offset, precision, out=layout.vector(mu))
     each = torch.mul(sigma, precision, out=layout.vector(mu)).mul_(sigma).addcmul_(offset, pull).sub_(rho, alpha=2)
     return each.sum() / 2 + (prior.log_scales - layout.num_params / 2), pull
