@@ -360,6 +360,27 @@ def test_a_network_that_remembers_or_decides_has_the_same_numbers(kind):
         assert torch.equal(logits_of(net, last(net), x, batch_size=batch_size), naive(net, last(net), x, batch_size))
 
 
+def test_outputs_that_are_written_to_are_so_at_every_draw():
+    net, x = Clipped(), inputs()
+    one = {k: 1e-3 * p.detach() for k, p in Layout(net, random="head.*").params().items()}
+    draws = [{k: factor * w for k, w in one.items()} for factor in (1.0, 2.0, 1e6) * 2]  # only the third is clipped
+    found = logits_of(net, Draws(draws), x)
+    assert found[2].abs().max() == 3.0
+    assert torch.equal(found, torch.stack([Network(net)(w, x) for w in draws]))
+
+
+def test_the_tangent_of_a_network_without_a_tail_is_that_of_the_whole():
+    """At the mean the tail agrees in value, whatever the draw."""
+    net, x = Borrowed(), inputs()
+    q = last(net)
+    found = logits_of(net, q, x, how="linearised")
+    network, mean = Network(net.eval()), q.mean()
+    for i, w in enumerate(q.draws(DRAWS, seed=2)):
+        moved = {k: w[k] - mean[k] for k in w}
+        value, tangent = torch.func.jvp(lambda params: network(params, x), (mean,), (moved,))
+        assert torch.allclose(found[i], value + tangent, atol=1e-6)
+
+
 def test_a_draw_that_comes_twice_proves_nothing():
     net, x = Borrowed(), inputs()
     drawn = list(last(net).draws(3, seed=1))

@@ -90,10 +90,10 @@ class Tail:
         if not torch.equal(torch.get_rng_state(), before):
             self._give_up()
             return outputs
-        only = [made[0] for made in calls.values() if len(made) == 1 and made[0].returned(outputs)]
-        if only and only[0].size + sum(call.size for call in self._kept.values()) <= _MOST:
-            self._kept[number] = only[0].kept()
-            self._holders = [only[0].module]
+        call = next((calls[m] for m in self._holders if m in calls and calls[m].returned(outputs)), None)
+        if call is not None and call.size + sum(kept.size for kept in self._kept.values()) <= _MOST:
+            self._kept[number] = call.kept()
+            self._holders = [call.module]
         return outputs
 
     def _tried(self, number: int, params: Params) -> Tensor | None:
@@ -140,16 +140,16 @@ class _Call:
 
 
 @contextmanager
-def _watching(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, list[_Call]]]:
-    """Within: the calls of each of these modules."""
-    calls: dict[nn.Module, list[_Call]] = {module: [] for module in modules}
+def _watching(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, _Call]]:
+    """Within: the latest call of each of these modules."""
+    calls: dict[nn.Module, _Call] = {}
 
     def enter(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        calls[module].append(_Call(module, arguments, keywords))
+        calls[module] = _Call(module, arguments, keywords)
 
     def leave(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         if isinstance(output, Tensor) and not output.is_inference():  # such a tensor does not count writes to it
-            calls[module][-1].output, calls[module][-1].version = output, output._version
+            calls[module].output, calls[module].version = output, output._version
 
     hooks = [m.register_forward_pre_hook(enter, prepend=True, with_kwargs=True) for m in modules]
     hooks += [m.register_forward_hook(leave) for m in modules]
