@@ -80,7 +80,7 @@ def trials(scale: Scale, data: str, methods: Iterable[str]) -> list[Trial]:
     return [
         Trial(data, name, lr, knob, size, TRIAL_SEED)
         for name in tuned
-        for lr, knob in dict.fromkeys(METHODS[name].trials(data))
+        for lr, knob in dict.fromkeys(METHODS[name].trials)
     ]
 
 
