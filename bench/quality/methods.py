@@ -4,9 +4,8 @@ The knob is beta, the weight of the KL or of the log prior, unless it is said ot
 libraries have the same rates and the same knobs at first, but IVON, which is its own optimiser, and VL and the last
 layer alone, which have MAP's rates; where the documented weight of the KL is kept, only rates are tried. A range whose
 end had the best of these four trials on Fashion-MNIST is moved by one place, and four more are made, on all data sets;
-temperatures stay. "VI, the recipe's"
-has the rate, the beta and the members of credent's recipes for images, which were chosen before on validation images
-of Fashion-MNIST, in longer runs and with more trials than others have here.
+temperatures stay. "VI, the recipe's" has the rate, the beta and the members of credent's recipes for images, which were
+chosen before on validation images of Fashion-MNIST, in longer runs and with more trials than others have here.
 """
 
 from collections.abc import Callable
