@@ -277,8 +277,8 @@ def test_a_stopped_run_goes_on_where_it_was(sent, tmp_path, monkeypatch):
     _, told = process.communicate(timeout=60)
     assert process.returncode == -sent
     if sent == signal.SIGINT:
-        assert told.strip().endswith("KeyboardInterrupt")
-        assert "Warning" not in told
+        assert "\nKeyboardInterrupt\n" in told  # a process of joblib's may die with words of its own after it
+        assert "tasks" not in told  # joblib's warning of those that were left
     finished = {json.loads(file.read_text())["result"]["seed"] for file in tmp_path.glob("cells/*.json")}
     assert 4 <= len(finished) < 12
     Path("log").unlink()
