@@ -369,6 +369,17 @@ def test_kl_is_zero_exactly_at_the_prior(dim):
     assert q.scales.rho.grad.abs().max() < 1e-12
 
 
+def test_the_kl_of_many_weights_in_single_precision():
+    """Its terms nearly cancel, so each must be summed with care."""
+    net = nn.Linear(2000, 2000, bias=False)
+    nn.init.normal_(net.weight, std=0.01 / math.sqrt(2000))
+    layout = Layout(net)
+    q, prior = families.Gaussian(initial_scale=1.0).bind(layout), priors.Gaussian("fan_in").bind(layout)
+    mu = net.weight.detach().double()
+    exact = float(mu.square().sum()) * 2000 / 2  # about 200 of 4,000,000
+    assert q.kl(prior).item() == pytest.approx(exact, abs=5)
+
+
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 

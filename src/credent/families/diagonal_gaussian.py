@@ -11,7 +11,7 @@ They are asked for at every step, so what is the same at all of them is computed
 
 >>> p = DiagonalGaussian({"weight": 0.0, "bias": 0.0}, {"weight": 2.0, "bias": 1.0})
 >>> laid = p.on(Layout(torch.nn.Linear(2, 1)))
->>> laid.energy(torch.tensor([8.0, 1.0]))                        # 8 / (2 * 4) + 1 / 2
+>>> laid.energy([torch.tensor([[2.0, 2.0]]), torch.tensor([1.0])])       # 8 / (2 * 4) + 1 / 2
 tensor(1.5000)
 >>> round(laid.log_scales, 4)                                    # 2 log 2
 1.3863
@@ -63,12 +63,13 @@ class LaidGaussian:
         """w - m, for tensors of any shape; most rest at zero and need no subtraction."""
         return [w - m if m else w for w, m in zip(tensors, self._locs, strict=True)]
 
-    def energy(self, squares: Tensor) -> Tensor:
-        """sum_k squares_k / (2 s_k^2), of the sums of squares (K,) of the offsets."""
-        return (squares * self._constant("precision of each tensor", squares)).sum() / 2
+    def energy(self, tensors: Sequence[Tensor]) -> Tensor:
+        """sum_k |w_k - m_k|^2 / (2 s_k^2), in one pass over the weights, forward and backward."""
+        value: Tensor = _Energy.apply(self, *tensors)  # type: ignore[no-untyped-call]
+        return value
 
     def pulls(self, c: Tensor) -> Tensor:
-        """c / s_k^2, (K,): what the offsets are multiplied with in the gradient of c x energy."""
+        """c / s_k^2, (K,), of one c or one for each tensor."""
         return c * self._constant("precision of each tensor", c)
 
     # -- for the vector -----------------------------------------------------------------------------------------------
@@ -91,3 +92,19 @@ class LaidGaussian:
                     made = made.repeat_interleave(torch.tensor([s.numel() for s in self.layout.shapes.values()]))
                 self._kept[kind] = made.to(like.device)
         return self._kept[kind]
+
+
+class _Energy(torch.autograd.Function):
+    """sum_k |w_k - m_k|^2 / (2 s_k^2), whose gradient is (w - m) / s^2."""
+
+    @staticmethod
+    def forward(ctx: Any, prior: LaidGaussian, *tensors: Tensor) -> Tensor:
+        ctx.prior = prior
+        ctx.save_for_backward(*tensors)
+        squares = torch.stack(torch._foreach_norm(prior.offsets(tensors))).square_()
+        return prior.pulls(squares).sum() / 2
+
+    @staticmethod
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        prior: LaidGaussian = ctx.prior
+        return None, *torch._foreach_mul(prior.offsets(ctx.saved_tensors), list(prior.pulls(c).unbind()))

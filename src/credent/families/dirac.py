@@ -11,12 +11,11 @@ Its entropy is taken as zero, so that the KL is the penalty of MAP.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from credent.families.diagonal_gaussian import LaidGaussian
 from credent.families.gaussian import HALF_LOG_2PI
 from credent.families.posterior import Variational
 from credent.layout import Layout
@@ -76,21 +75,5 @@ class DiracPosterior(Variational):
         means = self.layout.params()
         if prior.gaussian is None:
             return -prior.log_prob(means)
-        value: Tensor = _MinusLogDensity.apply(prior.gaussian.on(self.layout), *means.values())  # type: ignore[no-untyped-call]
-        return value
-
-
-class _MinusLogDensity(torch.autograd.Function):
-    """sum_i (mu_i - m_i)^2 / (2 s_i^2) + log s_i + log(2 pi) / 2, whose gradient is (mu - m) / s^2."""
-
-    @staticmethod
-    def forward(ctx: Any, prior: LaidGaussian, *means: Tensor) -> Tensor:
-        ctx.prior = prior
-        ctx.save_for_backward(*means)
-        squares = torch.stack(torch._foreach_norm(prior.offsets(means))).square()
-        return prior.energy(squares) + (prior.log_scales + prior.layout.num_params * HALF_LOG_2PI)
-
-    @staticmethod
-    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        prior: LaidGaussian = ctx.prior
-        return None, *torch._foreach_mul(prior.offsets(ctx.saved_tensors), list(prior.pulls(c).unbind()))
+        laid = prior.gaussian.on(self.layout)
+        return laid.energy(list(means.values())) + (laid.log_scales + self.layout.num_params * HALF_LOG_2PI)

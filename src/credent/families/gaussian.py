@@ -71,17 +71,13 @@ class GaussianPosterior(LocationScale):
 
     def kl(self, prior: "Prior") -> Tensor | None:
         """KL(q || p) in nats for a Gaussian prior, else by the prior's expectation under a Gaussian."""
-        means, sigma = self.layout.params(), self.scales.sigma()
-        scale = self.layout.views(sigma)
+        means = self.layout.params()
         if prior.gaussian is None:
-            cross_entropy = prior.cross_entropy(means, scale)
+            cross_entropy = prior.cross_entropy(means, self.layout.views(self.scales.sigma()))
             return None if cross_entropy is None else cross_entropy - self.entropy()
-        total = -self.scales.log_sigma().sum()
-        for k, mu in means.items():
-            m, s = prior.gaussian.loc[k], prior.gaussian.scale[k]
-            square = (mu - m).square().sum() + scale[k].square().sum()
-            total = total + square / (2 * s**2) + mu.numel() * (math.log(s) - 0.5)
-        return total
+        sigma, laid = self.scales.values(), prior.gaussian.on(self.layout)
+        value: Tensor = _KL.apply(laid, self.scales.log_sigma(), sigma, *means.values())  # type: ignore[no-untyped-call]
+        return value
 
     def rsample_and_kl(self, prior: "Prior") -> tuple[Params, Tensor | None]:
         """One draw and the KL; for a Gaussian prior both share their passes over the weights, forward and backward."""
@@ -92,6 +88,26 @@ class GaussianPosterior(LocationScale):
         laid = prior.gaussian.on(self.layout)
         kl, *views = _SampleAndKL.apply(laid, self.scales.log_sigma(), sigma, e, sign, *means.values())  # type: ignore[no-untyped-call]
         return dict(zip(means, views, strict=True)), kl
+
+
+class _KL(torch.autograd.Function):
+    """The KL alone; with c its gradient, those of mu and rho are  c (mu - m) / s^2  and  c (sigma^2 / s^2 - 1)."""
+
+    @staticmethod
+    def forward(ctx: Any, prior: LaidGaussian, rho: Tensor, sigma: Tensor, *means: Tensor) -> Tensor:
+        ctx.prior = prior
+        kl, pull = closed_kl(prior, prior.layout.lay(means)[0], rho, sigma)
+        ctx.save_for_backward(sigma, pull)
+        return kl
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        sigma, pull = ctx.saved_tensors
+        layout = ctx.prior.layout
+        by_rho = torch.mul(sigma, ctx.prior.flat_precision(sigma), out=layout.vector(sigma)).mul_(c)
+        torch.addcmul(-c, by_rho, sigma, out=by_rho)
+        return None, by_rho, None, *layout.unflatten(torch.mul(pull, c, out=layout.vector(pull))).values()
 
 
 class _SampleAndKL(torch.autograd.Function):
