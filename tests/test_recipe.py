@@ -60,7 +60,7 @@ def test_a_config_from_before_there_were_members_has_one():
 def test_members_by_default():
     """Four by VI on images, each colder and shorter than one alone; one where members cannot be."""
     four, alone = Recipe(data="mnist"), Recipe(data="mnist", members=1)
-    assert (four.members, four.beta, four.lr, four.epochs) == (4, 0.03, 0.002, 20)
+    assert (four.members, four.beta, four.lr, four.epochs) == (4, 0.03, 0.004, 20)
     assert (alone.members, alone.beta, alone.lr, alone.epochs) == (1, 0.2, 0.004, 40)
     assert Recipe(data="mnist", random="head.*") == dataclasses.replace(alone, random="head.*")
     assert [Recipe(data="mnist", method=method).members for method in ("map", "vl", "sgld")] == [1, 1, 1]
