@@ -6,23 +6,21 @@ F is the Fisher information per datum, its labels y drawn from the model. Given 
 are independent with mean zero, so the square of their mean over b rows, times b, is an unbiased estimate of its
 diagonal; that of any random part of a batch is one, too. With g the mean gradient of -log p for drawn labels,
 
-    C = (b/2) sum_i sigma_i^2 g_i^2,     dC/d log sigma_i = b sigma_i^2 g_i^2,     dC/dmu = H v,  v = b sigma^2 g,
+    F_ii = b g_i^2,      dC/d log sigma_i = sigma_i^2 F_ii,      dC/dmu = H v,  v = b sigma^2 g,
 
 where H is the Hessian of the mean of -log p at these labels. `exact` differentiates g; `finite_difference` runs
 the network once more at mu + h v, with the same rows, labels and dropout masks, so that
 
     H v = (grad at mu + h v - grad at mu) / h,            |h v| = 1e-5 |mu| in float32,
 
-in the memory of a plain step. Where the prior is Gaussian, KL(q || p) comes with it: its gradients,
+in the memory of a plain step. Gradients also reach parameters that are not random: those of the network, and the noise
+level of a likelihood, whose draws move with it. [Unlu & Aitchison 2021, eqs. 28-30; the labels' own dependence on mu is
+left out there and here, which for classes is a third moment of the score.]
 
-    dKL/dmu = (mu - m) / s^2,                dKL/d log sigma = sigma^2 / s^2 - 1,
+Each way returns C, whose gradient flows to everything but the scales, and diag F; `rise` is C of a given diag F, whose
+gradient flows to the scales.
 
-share the passes over the weights, which are most of the work in a small network. Gradients also reach parameters that
-are not random: those of the network, and the noise level of a likelihood, whose draws move with it. [Unlu & Aitchison
-2021, eqs. 28-30; the labels' own dependence on mu is left out there and here, which for classes is a third moment of
-the score.]
-
-Shapes: vectors (P,) of a layout; the result is a scalar, nats per datum.
+Shapes: sigma, rho and diag F are vectors (P,) of a layout; C is a scalar, nats per datum.
 """
 
 import math
@@ -33,8 +31,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from credent.families.diagonal_gaussian import DiagonalGaussian
-from credent.families.gaussian import closed_kl
 from credent.layout import Layout
 from credent.likelihoods import Likelihood
 from credent.network import Network
@@ -46,26 +42,28 @@ Score = Callable[[Tensor], Tensor]
 """From outputs f (b, ...) to random scores d/df log p of the same shape, differentiable in f."""
 
 
-def exact(layout: Layout, sigma: Tensor, outputs: Tensor, score: Score) -> Tensor:
-    """C by differentiating twice through `outputs` (b, ...)."""
-    means, cotangent = layout.params(), score(outputs) / len(outputs)
+def rise(layout: Layout, rho: Tensor, sigma: Tensor, diagonal: Tensor) -> Tensor:
+    """C = 1/2 sum_i sigma_i^2 F_ii, differentiable in rho = log sigma alone."""
+    value: Tensor = _Rise.apply(layout, rho, sigma, diagonal)  # type: ignore[no-untyped-call]
+    return value
+
+
+def exact(layout: Layout, sigma: Tensor, outputs: Tensor, score: Score) -> tuple[Tensor, Tensor]:
+    """C by differentiating twice through `outputs` (b, ...), and diag F."""
+    means, rows = layout.params(), len(outputs)
+    cotangent = score(outputs) / rows
     grads = torch.autograd.grad(outputs, list(means.values()), cotangent, create_graph=True, allow_unused=True)
-    scale = layout.views(sigma)
-    each = [(scale[k] * g).square().sum() for k, g in zip(means, grads, strict=True) if g is not None]
-    return len(outputs) / 2 * torch.stack(each).sum()
+    each = {k: torch.zeros_like(p) if g is None else g for (k, p), g in zip(means.items(), grads, strict=True)}
+    scale = layout.unflatten(sigma)
+    value = rows / 2 * torch.stack([(scale[k] * g).square().sum() for k, g in each.items()]).sum()
+    with torch.no_grad():
+        return value, layout.flatten(each).square_().mul_(rows)
 
 
 def finite_difference(
-    network: Network,
-    layout: Layout,
-    rho: Tensor,
-    sigma: Tensor,
-    likelihood: Likelihood,
-    x: Any,
-    score: Score,
-    prior: DiagonalGaussian | None = None,
+    network: Network, layout: Layout, sigma: Tensor, likelihood: Likelihood, x: Any, score: Score
 ) -> tuple[Tensor, Tensor]:
-    """C for the rows `x`, and KL(q || prior), zero without one, with their gradients attached."""
+    """C for the rows `x`, with its gradients attached, and diag F."""
     means = list(layout.params().values())
     random = {id(p) for p in means}
     rest = [p for p in network.module.parameters() if p.requires_grad and id(p) not in random]
@@ -78,8 +76,9 @@ def finite_difference(
         drawn = score(leaf) / rows
         before = gradients(outputs, [*means, *rest], drawn.detach())
         with torch.no_grad():
-            spread = layout.lay(before[: len(means)])[0].mul_(sigma)  # sigma g
-            v = torch.mul(spread, sigma, out=layout.vector(sigma))  # without its factor b, which waits for the end
+            g = layout.lay(before[: len(means)])[0]
+            v = torch.mul(g, sigma, out=layout.vector(sigma)).mul_(sigma)  # its factor b waits for the end
+            value = g.dot(v) * (rows / 2)
             mu = layout.lay(means)[0]
             length, size = v.norm(), mu.norm()
             natural = sum(s.numel() * layout.roles[k].natural_scale ** 2 for k, s in layout.shapes.items())
@@ -91,19 +90,17 @@ def finite_difference(
         back, *by_noise = gradients(drawn, [leaf, *noise], change)
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
-        value = spread.dot(spread) * (rows / 2)
-        kl = value.new_zeros(()) if prior is None else closed_kl(prior.on(layout), mu, rho, sigma)[0]
         changes = list(layout.unflatten(v).values())  # where the shifted weights were; gradients may share their memory
         for change_of_mean, there, here in zip(changes, after, before, strict=False):
             torch.sub(there, here, out=change_of_mean)
         changes += torch._foreach_sub(after[len(means) :], before[len(means) :]) if rest else []
-    known = (layout, prior, rows, step, sigma, spread, changes, by_noise)
-    terms: tuple[Tensor, Tensor] = _Given.apply(value, kl, known, rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
-    return terms
+        diagonal = g.square_().mul_(rows)
+    given: Tensor = _Given.apply(value, step, changes, rows, by_noise, *means, *rest, *noise)  # type: ignore[no-untyped-call]
+    return given, diagonal
 
 
 def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]:
-    """1/2 sum_i sigma_i^2 H_ii for the mean loss `nll` of observed labels, and diag H (P,): one pass per parameter."""
+    """C with the Hessian of the mean loss `nll` of observed labels in F's place, and diag H: one pass per parameter."""
     means = list(layout.params().values())
     grads = torch.autograd.grad(nll, means, create_graph=True, allow_unused=True)
     rows = []
@@ -115,7 +112,7 @@ def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]
             torch.autograd.grad(entry, mean, create_graph=True)[0].flatten()[i] for i, entry in enumerate(g.flatten())
         ]
         rows.append(torch.stack(each).reshape(mean.shape))
-    scale = layout.views(sigma)
+    scale = layout.unflatten(sigma)
     total = torch.stack([(scale[k].square() * h).sum() for k, h in zip(layout.names, rows, strict=True)]).sum()
     return total / 2, layout.flatten(dict(zip(layout.names, (h.detach() for h in rows), strict=True)))
 
@@ -133,36 +130,44 @@ def _same_masks(device: torch.device) -> Iterator[None]:
         yield
 
 
-_Known = tuple[Layout, DiagonalGaussian | None, int, float, Tensor, Tensor, list[Tensor], list[Tensor]]
-
-
 class _Given(torch.autograd.Function):
-    """C and the KL, whose gradients are made of what is known: b, h, sigma, sigma g and the changes of gradients."""
+    """C, whose gradients are known: b / h times the changes of the gradients, and b times those by the noise."""
 
     @staticmethod
     def forward(
-        ctx: Any, value: Tensor, kl: Tensor, known: _Known, rho: Tensor, *inputs: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        *ctx.numbers, sigma, spread, changes, by_noise = known
-        means = inputs[: len(known[0].names)]
-        ctx.sizes = len(means), len(changes)
-        ctx.save_for_backward(sigma, spread, *means, *changes, *by_noise)  # and let go of by the backward pass
-        return value.clone(), kl.clone()
+        ctx: Any,
+        value: Tensor,
+        step: float,
+        changes: list[Tensor],
+        rows: int,
+        by_noise: list[Tensor],
+        *inputs: Tensor,
+    ) -> Tensor:
+        ctx.numbers, ctx.weights = (step, rows), len(changes)
+        ctx.save_for_backward(*changes, *by_noise)  # and let go of by the backward pass
+        return value.clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, c: Tensor, k: Tensor) -> tuple[Tensor | None, ...]:
-        """With c and k the gradients of the loss by C and by the KL."""
-        (layout, prior, rows, step), (random, weights) = ctx.numbers, ctx.sizes
-        sigma, spread, *rest = ctx.saved_tensors
-        means, changes, by_noise = rest[:random], rest[random : random + weights], rest[random + weights :]
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        step, rows = ctx.numbers
         c = c * rows
-        less = torch.zeros_like(k) if prior is None else -k
-        by_rho = torch.addcmul(less, spread, spread, value=float(c), out=layout.vector(sigma))
-        by_weights = torch._foreach_mul(changes, c / step)
-        if prior is not None:
-            laid, scales = prior.on(layout), layout.segments(sigma)
-            pulls = laid.pulls(k)
-            torch._foreach_addcmul_(layout.segments(by_rho), scales, scales, pulls.tolist())
-            torch._foreach_addcmul_(by_weights[:random], laid.offsets(means), list(pulls.unbind()))
-        return None, None, None, by_rho, *by_weights, *(g * c for g in by_noise)
+        changes, by_noise = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
+        return None, None, None, None, None, *torch._foreach_mul(changes, c / step), *(g * c for g in by_noise)
+
+
+class _Rise(torch.autograd.Function):
+    """1/2 sum_i exp(2 rho_i) F_ii, whose gradient by rho is sigma^2 F."""
+
+    @staticmethod
+    def forward(ctx: Any, layout: Layout, rho: Tensor, sigma: Tensor, diagonal: Tensor) -> Tensor:
+        ctx.layout = layout
+        spread = torch.mul(sigma, diagonal, out=layout.vector(sigma))
+        ctx.save_for_backward(sigma, spread)
+        return spread.dot(sigma) / 2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, c: Tensor) -> tuple[None, Tensor, None, None]:
+        sigma, spread = ctx.saved_tensors
+        return None, torch.mul(spread, sigma, out=ctx.layout.vector(sigma)).mul_(c), None, None

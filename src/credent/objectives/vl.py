@@ -7,6 +7,10 @@ place of minus the Hessian (`objectives.curvature` says how it is estimated). So
 gradients with a learnt weight for each parameter, and it draws training to broad modes. At the optimum
 sigma_i^2 = 1 / (1 / s_i^2 + N F_ii / beta) under a Gaussian prior of variance s_i^2.  [Unlu & Aitchison 2021]
 
+With `every=k` F is estimated at every k-th training batch, and the others cost little more than plain training. The
+scales see the average of the last estimates at each of them; the means see one estimate's pull at its own batch, where
+it counts k times. [Karras et al. 2020, lazy regularisation]
+
 >>> net = nn.Linear(1, 1, bias=False)
 >>> _ = net.weight.data.fill_(0.0)
 >>> vl = VL(net, likelihoods.Gaussian(scale=1.0), priors.Gaussian(scale=1.0), num_data=4, curvature="exact")
@@ -26,7 +30,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from credent import likelihoods, priors
 from credent.errors import InputError
-from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.families.gaussian import GaussianPosterior
 from credent.layout import Random
 from credent.network import take
@@ -46,6 +49,7 @@ Curvature = Literal["finite_difference", "exact", "hessian"]
 Labels = Literal["model", "moving", "empirical"]
 
 _HESSIAN_LIMIT = 5_000  # parameters, at one backward pass for each
+_AVERAGED = 10  # estimates, about
 
 
 class VL(Objective):
@@ -55,7 +59,9 @@ class VL(Objective):
     how the gradient changes over a finite step, which counts the kinks that the step crosses. `"exact"` differentiates
     twice, and wants smooth activations (`credent.smooth`). `"hessian"` takes the Hessian of the observed labels in the
     place of the Fisher information, of the whole batch: the paper's eq. 20, which breaks where that curves the wrong
-    way, and says so. `fraction` is the part of each batch, drawn at random, that the curvature is estimated on.
+    way, and says so. `fraction` is the part of a batch, drawn at random, that the curvature is estimated on, at `every`
+    so many training batches; with 1 each batch has its own estimate, as in the paper. Take 1 where groups of parameters
+    have their turns (`optim.Alternating`), which may fall in step with it.
     `labels="moving"` draws scores with the covariance of drawn labels' that move with the network, so that the gradient
     is that of the bound; `"model"` draws labels and holds them while the gradient is taken, as the paper does;
     `"empirical"` takes the observed labels, for comparison: the empirical Fisher, which is biased.
@@ -71,6 +77,7 @@ class VL(Objective):
         beta: Beta = 1.0,
         curvature: Curvature = "finite_difference",
         fraction: float = 1 / 8,
+        every: int = 1,
         labels: Labels = "moving",
         random: Random = None,
     ) -> None:
@@ -83,7 +90,9 @@ class VL(Objective):
                 " 'empirical' takes the observed labels."
             )
         if not 0 < fraction <= 1:
-            raise InputError(f"VL(fraction={fraction}): the part of each batch for the curvature, above 0 and up to 1.")
+            raise InputError(f"VL(fraction={fraction}): the part of a batch for the curvature, above 0 and up to 1.")
+        if every < 1:
+            raise InputError(f"VL(every={every}): 1 estimates the curvature at each batch, 8 at every eighth.")
         if (dtype := self.layout.first().dtype) not in (torch.float32, torch.float64):
             raise InputError(
                 f"VL needs curvature, which {dtype} is too coarse for: net.float(). Under autocast the network stays"
@@ -103,10 +112,13 @@ class VL(Objective):
             )
         self.curvature: Curvature = curvature
         self.fraction = fraction
+        self.every = every
         self.labels: Labels = labels
         self.noise = Noise()
         self._fewest = 2 if any(isinstance(m, _BatchNorm) for m in net.modules()) else 1  # it needs two to compare
         self._checked = self._warned = False
+        self._diagonal: Tensor | None = None
+        self._estimates = 0
 
     @property
     def posterior(self) -> GaussianPosterior:
@@ -120,19 +132,43 @@ class VL(Objective):
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at the means, the expected rise of its loss around them, and r(q)."""
-        rows = self._rows(y)
-        twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
+        due = not self.training or self._diagonal is None or self._batches % self.every == 0
+        twice = fast_second_derivatives() if due and self.curvature == "exact" else nullcontext()
         with self._first_forward(), torch.enable_grad(), twice:
             outputs = self.network.mean(x)
             nll = self.likelihood.mean_nll(outputs, y)
         if not bool(nll.isfinite()):
             return nll, self.penalty(self.q), outputs  # whoever trains sees it, and can say where it comes from
         with self.q.cached(), torch.autocast(y.device.type, enabled=False):
-            prior = self.penalty.gaussian if isinstance(self.penalty, priors.Prior) else None
-            if self.curvature == "finite_difference" and prior is not None:
-                rise, kl = self._finite_difference(x, y, rows, prior)
-                return nll + rise, kl, outputs
-            return nll + self._rise(x, y, rows, outputs, nll), self.penalty(self.q), outputs
+            rho, sigma = self.q.scales.log_sigma(), self.q.scales.values()
+            if due:
+                here, diagonal = self._curved(x, y, self._rows(y), outputs, nll)
+                weight = self.every if self.training else 1
+                nll = nll + weight * (here - here.detach())  # a pull on the means alone, which adds nothing to the loss
+            if self.training and self.every > 1:
+                diagonal = self._averaged(diagonal if due else None, sigma)
+            return nll + curvatures.rise(self.layout, rho, sigma, diagonal), self.penalty(self.q), outputs
+
+    def _averaged(self, estimate: Tensor | None, like: Tensor) -> Tensor:
+        """The average of the last estimates of diag F, this one among them."""
+        if estimate is not None:
+            count = self._estimates + 1
+            old = torch.zeros_like(like) if self._diagonal is None else self._diagonal.to(like)
+            average = torch.lerp(old, estimate, 1 / min(count, _AVERAGED))
+            if not bool(average.isfinite().all()):
+                return average  # whoever trains sees it, and the batches after it are not spoilt
+            self._diagonal, self._estimates = average, count
+        assert self._diagonal is not None
+        return self._diagonal.to(like)
+
+    @contextmanager
+    def at_each_batch(self) -> Iterator[None]:
+        """Within: the curvature is estimated at each batch."""
+        every, self.every = self.every, 1
+        try:
+            yield
+        finally:
+            self.every = every
 
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
@@ -146,48 +182,43 @@ class VL(Objective):
         found = []
         for way in (self._by_finite_difference, self._by_double_backward):
             self.noise.set_extra_state(state)
-            found.append(torch.cat([g.flatten() for g in gradients(way(x, y, slice(None)), means)]))
+            found.append(torch.cat([g.flatten() for g in gradients(way(x, y, slice(None))[0], means)]))
         self.noise.set_extra_state(state)
         return float((found[0] - found[1]).norm() / found[1].norm())
 
-    def _rise(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor, nll: Tensor) -> Tensor:
+    def _curved(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]:
         if self.curvature == "finite_difference":
             return self._by_finite_difference(x, y, rows)
         if self.curvature == "exact":
             shared = isinstance(rows, slice) and outputs.dtype == self.layout.first().dtype  # autocast's are coarser
             return self._by_double_backward(x, y, rows, outputs if shared else None)
         with torch.enable_grad():
-            rise, diagonal = curvatures.hessian(self.layout, self.q.scales.sigma(), nll)
+            rise, diagonal = curvatures.hessian(self.layout, self.q.scales.values(), nll)
         if not self._warned:
             over = float(self.beta(self._batches) if callable(self.beta) else self.beta) / self.num_data
             spread = spreads(self.penalty, self.layout)
             self._warned = warn_of_wrong_curvature(self.layout.unflatten(diagonal), spread, over)
-        return rise
+        return rise, diagonal
 
-    def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> Tensor:
-        return self._finite_difference(x, y, rows, None)[0]
-
-    def _finite_difference(
-        self, x: Any, y: Tensor, rows: Tensor | slice, prior: DiagonalGaussian | None
-    ) -> tuple[Tensor, Tensor]:
+    def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         with self.network.frozen_statistics():
             return curvatures.finite_difference(
                 self.network,
                 self.layout,
-                self.q.scales.log_sigma(),
                 self.q.scales.values(),
                 self.likelihood,
                 take(x, rows),
                 self._score(y[rows]),
-                prior,
             )
 
-    def _by_double_backward(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor | None = None) -> Tensor:
+    def _by_double_backward(
+        self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             if outputs is None:
                 with self.network.frozen_statistics(), fast_second_derivatives():
                     outputs = self.network.mean(take(x, rows))
-            return curvatures.exact(self.layout, self.q.scales.sigma(), outputs, self._score(y[rows]))
+            return curvatures.exact(self.layout, self.q.scales.values(), outputs, self._score(y[rows]))
 
     def _score(self, y: Tensor) -> Score:
         generator = self.noise.generator(y.device)
@@ -214,6 +245,18 @@ class VL(Objective):
             yield
         refuse(watch, f"VL(curvature={self.curvature!r})")
         self._checked = self.training  # dropout shows itself in training only
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """That of every objective, and the average of the last estimates of the curvature."""
+        kept = None if self._diagonal is None else self.layout.unflatten(self._diagonal)  # by name, as the scales are
+        return super().get_extra_state() | {"diagonal": kept, "estimates": self._estimates}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        super().set_extra_state(state)
+        kept = state["diagonal"]
+        self._diagonal = None if kept is None else self.layout.flatten(kept).clone()
+        self._estimates = state["estimates"]
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
         """What the posterior says about `x`.

@@ -120,6 +120,7 @@ class Training(Cell):
             prior,
             curvature=self.curvature,
             fraction=self.fraction,
+            every=1,
             labels=self.labels,
             **shared,
         )
