@@ -32,6 +32,8 @@ class Race:
 
     bases: tuple[str, ...]
     contenders: dict[str, Callable[[], Turn]]
+    cycle: int = 2
+    """Calls after which the work repeats: noise in pairs is paid for at every other step."""
 
     def only(self, chosen: Callable[[str], bool]) -> "Race":
         """Without the contenders that are not chosen; what they are measured against stays."""
@@ -60,7 +62,8 @@ def vl(setting: Setting) -> Race:
         "plain, fused Adam": partial(_step, plain.adam, smooth, Task(fused=True)),
     }
     contenders |= {name: partial(_step, build, smooth, Task()) for name, build in credent.VL.items()}
-    return Race(("plain, default Adam", "plain, fused Adam", "credent MAP"), contenders)
+    bases = ("plain, default Adam", "plain, fused Adam", "credent MAP")
+    return Race(bases, contenders, cycle=8)  # one estimates its curvature at every eighth step
 
 
 def samplers(setting: Setting) -> Race:

@@ -283,11 +283,11 @@ def _row(nll: float, ece: float, cost: float) -> dict[str, dict[int, float]]:
 def test_the_default_is_on_the_front_of_all_or_of_others() -> None:
     found = {
         "vi_default": _row(0.22, 0.01, 4.0),
-        "vi_members": _row(0.21, 0.01, 4.0),
+        "ir": _row(0.21, 0.01, 4.0),
         "ivon": _row(0.25, 0.01, 1.1),
     }
     assert [row[1:] for row in page._default_on_front(found)] == [
-        ("no", "On it: IVON, VI, 4 members"),
+        ("no", "On it: IVON, VI, inverse-reference prior"),
         ("yes", "On it: IVON, VI, the recipe's, 4 members"),
     ]
     found["ensemble"] = _row(0.215, 0.01, 3.9)
@@ -306,7 +306,7 @@ def test_rows_that_diverged_or_saw_few_images_are_not_beaten() -> None:
 def test_rows_of_different_cost_may_share_the_beating() -> None:
     found = {
         "vi": _row(0.25, 0.01, 1.1),
-        "vi_members": _row(0.20, 0.01, 4.4),
+        "vi_default": _row(0.20, 0.01, 4.4),
         "ivon": _row(0.26, 0.02, 1.1),
         "ensemble": _row(0.22, 0.02, 5.0),
     }
