@@ -26,7 +26,7 @@ import torch
 from numpy.random.bit_generator import ISeedSequence
 from torch import Tensor
 
-_ENOUGH = 1 << 15  # numbers; fewer are made as fast by torch
+_ENOUGH = 1 << 17  # numbers; fewer are made as fast by torch where the table is no longer near
 _BLOCK = 1 << 18  # numbers that are made at a time, in memory that stays near
 
 
