@@ -53,7 +53,6 @@ VI = {"credent": objective(cr.VI), "credent, default Adam": objective(cr.VI, fus
 VL = {
     "credent VL": objective(cr.VL),
     "credent VL, default Adam": objective(cr.VL, fused=False),
-    "credent VL, every eighth batch": objective(cr.VL, every=8),
     "credent VL, exact": objective(cr.VL, fraction=1, curvature="exact"),
     "credent MAP": objective(cr.MAP),
 }

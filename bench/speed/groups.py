@@ -32,8 +32,6 @@ class Race:
 
     bases: tuple[str, ...]
     contenders: dict[str, Callable[[], Turn]]
-    cycle: int = 2
-    """Calls after which the work repeats: noise in pairs is paid for at every other step."""
 
     def only(self, chosen: Callable[[str], bool]) -> "Race":
         """Without the contenders that are not chosen; what they are measured against stays."""
@@ -62,8 +60,7 @@ def vl(setting: Setting) -> Race:
         "plain, fused Adam": partial(_step, plain.adam, smooth, Task(fused=True)),
     }
     contenders |= {name: partial(_step, build, smooth, Task()) for name, build in credent.VL.items()}
-    bases = ("plain, default Adam", "plain, fused Adam", "credent MAP")
-    return Race(bases, contenders, cycle=8)  # one estimates its curvature at every eighth step
+    return Race(("plain, default Adam", "plain, fused Adam", "credent MAP"), contenders)
 
 
 def samplers(setting: Setting) -> Race:

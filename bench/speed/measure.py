@@ -17,18 +17,17 @@ from credent.papers.timing import race
 
 STEPS_FOR_MEMORY = 3
 TURN = 0.04  # seconds, of the base, beside which the clock and the change of turns do not count
-MOST = 8  # calls in a turn
 
 
 def measured(contest: Race, rounds: int, seconds: float, longest: float = math.inf) -> dict[str, Any]:
     """Ratios of every contender to every base, milliseconds, and why some are missing.
 
-    Every contender has its turn once a round, of one cycle's calls or, where they are quick, more. One that fails, or
-    whose single call takes more than the `longest` seconds, is left out with its reason.
+    Every contender has its turn once a round, of two calls or, where they are quick, more. One that fails, or whose
+    single call takes more than the `longest` seconds, is left out with its reason.
     """
     turns: dict[str, Turn] = {}
     missing: dict[str, str] = {}
-    cycle = repeats = contest.cycle
+    repeats = 2
     for name, make in contest.contenders.items():
         try:
             with warnings.catch_warnings():
@@ -42,7 +41,7 @@ def measured(contest: Race, rounds: int, seconds: float, longest: float = math.i
             missing[name] = _told(error)
             continue
         if name == contest.bases[0]:
-            repeats = cycle * max(1, min(MOST // cycle, round(TURN / taken / cycle)))
+            repeats = 2 * max(1, min(4, round(TURN / taken / 2)))  # even: noise in pairs is paid for every other step
         elif name not in contest.bases and taken > longest:
             missing[name] = f"one call takes {taken:.1f} s, and at most {longest:.0f} s were given"
             continue

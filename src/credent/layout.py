@@ -71,6 +71,7 @@ class Layout:
         self.roles = {k: _role(self._owners[k], p) for k, p in params.items()}
         self._sizes = [p.numel() for p in params.values()]
         self.num_params = sum(self._sizes)
+        self.natural_length = math.sqrt(sum(p.numel() * self.roles[k].natural_scale ** 2 for k, p in params.items()))
         # empty_like gives dense strides in the parameter's own memory order: channels_last stays channels_last
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
         self._vectors: list[Tensor] = []

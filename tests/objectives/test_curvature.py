@@ -43,8 +43,8 @@ WAYS = ["exact", "finite_difference"]
 
 def build(case, way, seed=0, **options):
     make, outputs, y = CASES[case]
-    settled = {"labels": "model", "fraction": 1.0, "every": 1, "num_data": 100, "prior": priors.Gaussian(scale=0.9)}
-    vl = VL(network(outputs), make().double(), curvature=way, **settled | options)
+    options = {"labels": "model", "fraction": 1.0, "num_data": 100, "prior": priors.Gaussian(scale=0.9), **options}
+    vl = VL(network(outputs), make().double(), curvature=way, **options)
     vl.noise.seed(seed)
     with torch.no_grad():
         vl.q.scales.rho.copy_(torch.linspace(-2.5, -0.5, vl.layout.num_params, dtype=torch.float64))

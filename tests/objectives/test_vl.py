@@ -32,7 +32,7 @@ def network(*middle, seed=0):
 
 
 def vl(net=None, likelihood=None, **options):
-    options = {"labels": "model", "num_data": N, "every": 1, **options}
+    options = {"labels": "model", "num_data": N, **options}
     return VL(net or network(), likelihood or likelihoods.Categorical(), **options)
 
 
@@ -444,6 +444,16 @@ def test_a_smaller_part_takes_less():
         assert seen == [32, rows, rows]
 
 
+@pytest.mark.parametrize(("middle", "rows"), [((), 2), ((nn.BatchNorm1d(6),), 4)])
+def test_the_part_is_a_sixteenth_and_behind_batchnorm_an_eighth(middle, rows):
+    x, y = data()
+    assert len(x) == 32
+    bnn, seen = vl(network(*middle)), []
+    bnn.net.register_forward_hook(lambda _, i, o: seen.append(len(o)))
+    bnn(x, y)
+    assert seen[1:] == [rows, rows]
+
+
 def test_the_exact_way_shares_the_batchs_forward():
     x, y = data()
     for fraction, expected in ((1.0, [32]), (0.25, [32, 8])):
@@ -691,136 +701,3 @@ def test_a_layout_and_a_network_of_ones_own():
     assert first.item() == pytest.approx(other.item(), rel=1e-12) == values[1][0][0].item()
     assert first.item() == pytest.approx(0.4**2 * diagonal.sum().item() / 2, rel=1e-12)
     torch.testing.assert_close(diagonal, same, rtol=1e-12, atol=1e-15)
-
-
-# -- the curvature at every k-th batch --------------------------------------------------------------------------------
-
-
-def gradient(objective, loss):
-    """By means and scales, as one vector."""
-    grads = torch.autograd.grad(loss, [*objective.layout.params().values(), objective.q.scales.rho])
-    return torch.cat([g.flatten() for g in grads])
-
-
-def without_curvature(bnn, x, y):
-    """The loss at the means and the KL, by torch's own."""
-    means = torch.cat([p.flatten() for p in bnn.layout.params().values()])
-    stddevs = torch.cat([means.new_full((s.numel(),), bnn.penalty.scale[k]) for k, s in bnn.layout.shapes.items()])
-    q, p = (torch.distributions.Normal(*pair) for pair in ((means, bnn.q.scales.rho.exp()), (0.0, stddevs)))
-    kl = torch.distributions.kl_divergence(q, p).sum()
-    return nn.functional.cross_entropy(bnn.net(x), y) + kl / N
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_means_are_pulled_at_every_kth_batch_and_scales_at_each_by_the_average(way):
-    x, y = data()
-    lazy, eager = vl(curvature=way, every=3), vl(curvature=way)
-    for bnn in (lazy, eager):
-        bnn.noise.seed(4)
-    means, rho = lazy.layout.num_params, lazy.q.scales.rho
-    plain = without_curvature(lazy, x, y)
-    alone, pulls = gradient(lazy, plain), []
-    for batch in range(35):
-        loss = lazy(x, y)
-        found = gradient(lazy, loss) - alone
-        if batch % 3 == 0:
-            pulls.append(gradient(eager, eager(x, y)) - alone)
-        expected = 3 * pulls[-1] if batch % 3 == 0 else torch.zeros_like(alone)
-        average = pulls[0][means:]
-        for number, pull in enumerate(pulls[1:], 2):
-            average = average + (pull[means:] - average) / min(number, 10)
-        torch.testing.assert_close(found[:means], expected[:means], rtol=1e-8, atol=1e-12)
-        torch.testing.assert_close(found[means:], average, rtol=1e-8, atol=1e-12)
-        assert loss.item() == pytest.approx(plain.item() + average.sum().item() / 2, rel=1e-10)
-        assert lazy.last.loss.item() == pytest.approx(loss.item(), rel=1e-12)
-    assert (pulls[0].abs() > 1e-6).sum() > 60
-    assert way == "hessian" or not torch.equal(pulls[0], pulls[1])  # other labels
-    with torch.no_grad():
-        rho += 0.1  # what is kept is the curvature, and the scales that it is multiplied with are today's
-    found = gradient(lazy, lazy(x, y)) - gradient(lazy, without_curvature(lazy, x, y))
-    torch.testing.assert_close(found[means:], average * math.exp(0.2), rtol=1e-8, atol=1e-12)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_evaluation_estimates_at_each_batch_and_leaves_training_alone(way):
-    x, y = data()
-    bnn, twin, eager = vl(curvature=way, every=3), vl(curvature=way, every=3), vl(curvature=way)
-    for each in (bnn, twin, eager):
-        each.noise.seed(4)
-    bnn(x, y)
-    twin(x, y)
-    eager(x, y)
-    bnn.eval()
-    eager.eval()
-    for _ in range(2):
-        torch.testing.assert_close(
-            gradient(bnn, bnn(x[:5], y[:5])), gradient(eager, eager(x[:5], y[:5])), rtol=1e-12, atol=1e-14
-        )
-    bnn.train()
-    assert bnn(x, y).item() == twin(x, y).item()  # the curvature of the training batch, not that of the evaluated one
-
-
-def test_within_at_each_batch_nothing_is_put_off():
-    x, y = data()
-    lazy, eager = vl(every=5), vl()
-    for bnn in (lazy, eager):
-        bnn.noise.seed(4)
-    with lazy.at_each_batch():
-        for _ in range(3):
-            torch.testing.assert_close(gradient(lazy, lazy(x, y)), gradient(eager, eager(x, y)), rtol=0, atol=0)
-    assert lazy.every == 5
-
-
-def test_a_saved_state_goes_on_between_two_estimates():
-    x, y = data()
-    first, second = vl(every=4), vl(every=4)
-    first.noise.seed(4)
-    for _ in range(2):
-        first(x, y)
-    second.load_state_dict(first.state_dict())
-    for _ in range(4):
-        assert second(x, y).item() == first(x, y).item()
-
-
-def test_a_saved_state_is_by_name_and_not_in_the_order_of_memory():
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Softplus(), nn.Flatten(), nn.Linear(12, 3)).double()
-    x, y = torch.randn(N, 2, 4, 4, dtype=torch.float64), torch.arange(N) % 3
-    first = vl(copy.deepcopy(net).to(memory_format=torch.channels_last), every=4)
-    second = vl(net, every=4)
-    for _ in range(2):
-        first(x, y)
-    second.load_state_dict(first.state_dict())
-    for bnn in (first, second):
-        bnn(x, y).backward()
-    by_name = (bnn.layout.unflatten(bnn.q.scales.rho.grad) for bnn in (first, second))
-    for one, other in zip(*(found.values() for found in by_name), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-14)
-
-
-def test_a_batch_that_overflows_does_not_spoil_those_after_it():
-    x, y = data()
-    bnn = vl(curvature="exact", labels="empirical", every=2)
-    fine = [bnn(x, y).item() for _ in range(2)]
-    assert not math.isfinite(bnn(x * 1e200, y).item())
-    assert bnn(x, y).item() == pytest.approx(fine[1], rel=1e-12)
-
-
-def test_a_first_batch_that_overflows_is_no_estimate():
-    x, y = data()
-    bnn, other = (vl(curvature="exact", labels="empirical", every=2, fraction=1.0) for _ in range(2))
-    assert not math.isfinite(bnn(x * 1e200, y).item())
-    assert bnn(x, y).item() == pytest.approx(other(x, y).item(), rel=1e-12)
-
-
-def test_the_noise_of_gradients_is_that_of_each_batchs_own_estimate():
-    x, y = data()
-    rarely, each = (cr.objectives.gradient_noise(vl(every=k), (x, y), draws=50, seed=3) for k in (8, 1))
-    for group, found in each.items():
-        torch.testing.assert_close(rarely[group].variance, found.variance, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("every", [0, -1])
-def test_it_must_be_estimated_some_time(every):
-    with pytest.raises(InputError, match=rf"every={every}.*1 estimates the curvature at each batch"):
-        vl(every=every)

@@ -52,7 +52,7 @@ def optimum(x, y, beta, noise=NOISE):
 def objective(likelihood, way, **options):
     torch.manual_seed(0)
     net = nn.Linear(DIM, 1, bias=False).double()
-    options = {"fraction": 1.0, "num_data": N, "every": 1, **options}
+    options = {"fraction": 1.0, "num_data": N, **options}
     return VL(net, likelihood.double(), priors.Gaussian(scale=PRIOR), curvature=way, **options)
 
 
@@ -185,8 +185,7 @@ def test_the_bound_of_logistic_regression(way):
     y = torch.bernoulli((x @ torch.randn(dim, 1, dtype=torch.float64, generator=g)).sigmoid(), generator=g)
     torch.manual_seed(0)
     net = nn.Linear(dim, 1).double()
-    prior = priors.Gaussian(scale=1.0)
-    vl = VL(net, likelihoods.Bernoulli(), prior, num_data=n, curvature=way, fraction=1.0, every=1)
+    vl = VL(net, likelihoods.Bernoulli(), priors.Gaussian(scale=1.0), num_data=n, curvature=way, fraction=1.0)
     train(vl, x, y, 1500, watch=lambda vl: (vl.net.weight.detach(), vl.posterior.stddev()["weight"]))
     with torch.no_grad():
         losses = torch.stack([vl(x, y) for _ in range(200)])

@@ -1,4 +1,4 @@
-"""A part of each batch, or of all batches, against the whole, on real images and a network without BatchNorm."""
+"""A part of each batch against the whole, on real images and a network without BatchNorm: the same scores."""
 
 import math
 import statistics
@@ -43,21 +43,10 @@ def test_a_quarter_of_the_batch_scores_as_the_whole_does(data_dir):
     """Within one standard error of the difference over seeds, which is a few thousandths of a nat."""
     data = cr.data.load("fashion_mnist", data_dir)
     train, test = TensorDataset(*data.train[:IMAGES]), data.test[:2_000]
-    quarter = [scores(train, test, seed, fraction=1 / 4, every=1) for seed in SEEDS]
-    exact = [scores(train, test, seed, curvature="exact", fraction=1.0, every=1) for seed in SEEDS]
+    quarter = [scores(train, test, seed, fraction=1 / 4) for seed in SEEDS]
+    exact = [scores(train, test, seed, curvature="exact", fraction=1.0) for seed in SEEDS]
     for k, largest in (("nll", 0.003), ("ece", 0.005), ("accuracy", 0.004)):
         first, second = [run[k] for run in quarter], [run[k] for run in exact]
         error = math.sqrt((statistics.variance(first) + statistics.variance(second)) / len(SEEDS))
         assert error < largest, f"{k}: the seeds say too little"
         assert abs(statistics.mean(first) - statistics.mean(second)) <= error, k
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_every_eighth_batch_loses_little(data_dir):
-    """In 480 steps with 60 estimates of the curvature the NLL ends 0.009 higher, error 0.002 (six seeds)."""
-    data = cr.data.load("fashion_mnist", data_dir)
-    train, test = TensorDataset(*data.train[:IMAGES]), data.test[:2_000]
-    rarely, each = ([scores(train, test, seed, **options) for seed in SEEDS] for options in ({"every": 8}, {}))
-    for k, largest in (("nll", 0.015), ("ece", 0.006), ("accuracy", 0.008)):
-        assert abs(statistics.mean(run[k] for run in rarely) - statistics.mean(run[k] for run in each)) < largest, k

@@ -100,7 +100,7 @@ def test_small_batches_give_the_same():
 @pytest.mark.parametrize("curvature", ["gauss_newton", "reparameterised"])
 def test_vl_has_its_own_curvature(curvature):
     x, y = regression(outputs=200)
-    bnn = annealed(200, objective=cr.VL, fraction=1.0, every=1)
+    bnn = annealed(200, objective=cr.VL, fraction=1.0)
     train(bnn, Natural(bnn, budget=1.0, steps=400, curvature=curvature), x, y, 400)
     assert check(bnn, x, y, 1.0) < 0.02
 

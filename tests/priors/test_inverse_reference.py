@@ -86,7 +86,7 @@ def test_under_vl_it_is_no_prior_either():
     for prior, beta in ((cr.priors.InverseReference("one_step"), 1.0), (cr.priors.Gaussian(), 0.0)):
         torch.manual_seed(4)
         net = mlp()
-        vl = cr.VL(net, cr.likelihoods.Gaussian(NOISE), prior, num_data=60, beta=beta, every=1)
+        vl = cr.VL(net, cr.likelihoods.Gaussian(NOISE), prior, num_data=60, beta=beta)
         vl.noise.seed(5)
         with torch.no_grad():
             vl.q.scales.rho.fill_(-3.0)
@@ -250,7 +250,7 @@ def test_hybrid_under_vl_goes_there_too():
     x, y, h = regression()
     net = nn.Linear(3, 1, bias=False).double()
     prior = cr.priors.InverseReference("hybrid")
-    vl = cr.VL(net, cr.likelihoods.Gaussian(NOISE), prior, num_data=60, curvature="hessian", every=1)
+    vl = cr.VL(net, cr.likelihoods.Gaussian(NOISE), prior, num_data=60, curvature="hessian")
     optimiser = torch.optim.SGD(vl.param_groups(lr=60 / float(h.max()), scale_lr=15.0))
     for _ in range(100):
         step(vl, optimiser, x, y)

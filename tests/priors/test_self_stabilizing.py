@@ -184,8 +184,7 @@ def test_vl_takes_it():
     """Its curvature term and its posterior are the product's."""
     torch.manual_seed(0)
     net = nn.Linear(4, 1, bias=False).double()
-    way = {"curvature": "exact", "fraction": 1.0, "every": 1}
-    vl = VL(net, likelihoods.Gaussian(1.0), priors.SelfStabilizing(), num_data=10, **way)
+    vl = VL(net, likelihoods.Gaussian(1.0), priors.SelfStabilizing(), num_data=10, curvature="exact", fraction=1.0)
     vl.q.scales.rho.data.fill_(0.5)
     x, y = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 1, dtype=torch.float64)
     vl(x, y)

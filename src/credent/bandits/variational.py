@@ -48,8 +48,7 @@ class VL(Deep):
 
     def learner(self, net: nn.Module) -> Learner:
         """The second-order expansion of the evidence lower bound."""
-        bnn = objectives.VL(net, *_target(self, self.temperature), num_data=1, every=1)  # there are few steps in a look
-        return _learner(bnn, self.lr, self.scale_lr)
+        return _learner(objectives.VL(net, *_target(self, self.temperature), num_data=1), self.lr, self.scale_lr)
 
     def values(self, objective: Objective, contexts: Tensor) -> Tensor:
         """A draw for each context."""

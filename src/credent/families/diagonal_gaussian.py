@@ -63,6 +63,11 @@ class LaidGaussian:
         """w - m, for tensors of any shape; most rest at zero and need no subtraction."""
         return [w - m if m else w for w, m in zip(tensors, self._locs, strict=True)]
 
+    def squares(self, tensors: Sequence[Tensor]) -> Tensor:
+        """|w_k - m_k|^2, (K,); norms would lose digits of many weights."""
+        flat = [w.reshape(-1) for w in self.offsets(tensors)]
+        return torch.stack([torch.dot(w, w) for w in flat])
+
     def energy(self, tensors: Sequence[Tensor]) -> Tensor:
         """sum_k |w_k - m_k|^2 / (2 s_k^2), in one pass over the weights, forward and backward."""
         value: Tensor = _Energy.apply(self, *tensors)  # type: ignore[no-untyped-call]
@@ -71,6 +76,10 @@ class LaidGaussian:
     def pulls(self, c: Tensor) -> Tensor:
         """c / s_k^2, (K,), of one c or one for each tensor."""
         return c * self._constant("precision of each tensor", c)
+
+    def pulled(self, tensors: Sequence[Tensor], c: Tensor) -> Sequence[Tensor]:
+        """c (w_k - m_k) / s_k^2: the gradients of c times the energy."""
+        return torch._foreach_mul(self.offsets(tensors), list(self.pulls(c).unbind()))
 
     # -- for the vector -----------------------------------------------------------------------------------------------
 
@@ -101,10 +110,8 @@ class _Energy(torch.autograd.Function):
     def forward(ctx: Any, prior: LaidGaussian, *tensors: Tensor) -> Tensor:
         ctx.prior = prior
         ctx.save_for_backward(*tensors)
-        squares = torch.stack(torch._foreach_norm(prior.offsets(tensors))).square_()
-        return prior.pulls(squares).sum() / 2
+        return prior.pulls(prior.squares(tensors)).sum() / 2
 
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        prior: LaidGaussian = ctx.prior
-        return None, *torch._foreach_mul(prior.offsets(ctx.saved_tensors), list(prior.pulls(c).unbind()))
+        return None, *ctx.prior.pulled(ctx.saved_tensors, c)

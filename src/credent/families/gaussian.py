@@ -76,8 +76,16 @@ class GaussianPosterior(LocationScale):
             cross_entropy = prior.cross_entropy(means, self.layout.views(self.scales.sigma()))
             return None if cross_entropy is None else cross_entropy - self.entropy()
         sigma, laid = self.scales.values(), prior.gaussian.on(self.layout)
-        value: Tensor = _KL.apply(laid, self.scales.log_sigma(), sigma, *means.values())  # type: ignore[no-untyped-call]
+        value: Tensor = _KLAndRise.apply(laid, self.scales.log_sigma(), sigma, None, *means.values())[0]  # type: ignore[no-untyped-call]
         return value
+
+    def kl_and_rise(self, prior: "Prior", diagonal: Tensor) -> tuple[Tensor, Tensor]:
+        """The KL to a Gaussian prior, and 1/2 sum_i sigma_i^2 F_ii of diag F (P,), which share their passes."""
+        assert prior.gaussian is not None
+        sigma, laid = self.scales.values(), prior.gaussian.on(self.layout)
+        means = self.layout.params().values()
+        found: tuple[Tensor, Tensor] = _KLAndRise.apply(laid, self.scales.log_sigma(), sigma, diagonal, *means)  # type: ignore[no-untyped-call]
+        return found
 
     def rsample_and_kl(self, prior: "Prior") -> tuple[Params, Tensor | None]:
         """One draw and the KL; for a Gaussian prior both share their passes over the weights, forward and backward."""
@@ -90,24 +98,36 @@ class GaussianPosterior(LocationScale):
         return dict(zip(means, views, strict=True)), kl
 
 
-class _KL(torch.autograd.Function):
-    """The KL alone; with c its gradient, those of mu and rho are  c (mu - m) / s^2  and  c (sigma^2 / s^2 - 1)."""
+class _KLAndRise(torch.autograd.Function):
+    """KL = sum_i log s_i - rho_i + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2  and  C = 1/2 sum_i sigma_i^2 F_ii.
+
+    With c the gradient of the KL and d that of C, which counts as 0 without F, the gradients are
+
+        by mu:  c (mu - m) / s^2,             by rho:  sigma^2 (c / s^2 + d F) - c.
+    """
 
     @staticmethod
-    def forward(ctx: Any, prior: LaidGaussian, rho: Tensor, sigma: Tensor, *means: Tensor) -> Tensor:
-        ctx.prior = prior
-        kl, pull = closed_kl(prior, prior.layout.lay(means)[0], rho, sigma)
-        ctx.save_for_backward(sigma, pull)
-        return kl
+    def forward(
+        ctx: Any, prior: LaidGaussian, rho: Tensor, sigma: Tensor, diagonal: Tensor | None, *means: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.prior, ctx.weights = prior, len(means)
+        variance = torch.mul(sigma, sigma, out=prior.layout.vector(sigma))
+        ctx.save_for_backward(*means, variance, *([] if diagonal is None else [diagonal]))
+        spread = torch.mul(variance, prior.flat_precision(sigma), out=prior.layout.vector(sigma)).sub_(rho, alpha=2)
+        of_scales = spread.sum() / 2 + (prior.log_scales - prior.layout.num_params / 2)  # which nearly cancel
+        kl = prior.pulls(prior.squares(means)).sum() / 2 + of_scales
+        return kl, torch.zeros_like(kl) if diagonal is None else variance.dot(diagonal) / 2
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        sigma, pull = ctx.saved_tensors
-        layout = ctx.prior.layout
-        by_rho = torch.mul(sigma, ctx.prior.flat_precision(sigma), out=layout.vector(sigma)).mul_(c)
-        torch.addcmul(-c, by_rho, sigma, out=by_rho)
-        return None, by_rho, None, *layout.unflatten(torch.mul(pull, c, out=layout.vector(pull))).values()
+    def backward(ctx: Any, c: Tensor, d: Tensor) -> tuple[Tensor | None, ...]:
+        means, (variance, *curved) = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
+        prior: LaidGaussian = ctx.prior
+        by_rho = torch.mul(prior.flat_precision(variance), c, out=prior.layout.vector(variance))
+        for diagonal in curved:
+            by_rho.addcmul_(diagonal, d)
+        torch.addcmul(-c, by_rho, variance, out=by_rho)
+        return None, by_rho, None, None, *prior.pulled(means, c)
 
 
 class _SampleAndKL(torch.autograd.Function):

@@ -23,7 +23,6 @@ gradient flows to the scales.
 Shapes: sigma, rho and diag F are vectors (P,) of a layout; C is a scalar, nats per datum.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -81,8 +80,7 @@ def finite_difference(
             value = g.dot(v) * (rows / 2)
             mu = layout.lay(means)[0]
             length, size = v.norm(), mu.norm()
-            natural = sum(s.numel() * layout.roles[k].natural_scale ** 2 for k, s in layout.shapes.items())
-            size = size.clamp_min(math.sqrt(natural))  # weights that start at zero need a step that is not lost
+            size = size.clamp_min(layout.natural_length)  # weights that start at zero need a step that is not lost
             step = float(_STEP[sigma.dtype] * size / length) if length > 0 else 1.0  # without any, no step is too long
             shifted = list(layout.unflatten(torch.add(mu, v, alpha=step, out=v)).values())
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)

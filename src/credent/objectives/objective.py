@@ -13,7 +13,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
@@ -137,10 +136,6 @@ class Objective(nn.Module, ABC):
                 self._recent.append(x)
         self.last = Terms(nll.detach(), penalty.detach(), beta, self.num_data, outputs.detach())
         return torch.add(nll, penalty, alpha=beta / self.num_data)
-
-    def at_each_batch(self) -> AbstractContextManager[None]:
-        """Within: whatever is estimated at some training batches only is estimated at each."""
-        return nullcontext()
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
         """What the posterior says about `x`; options are those of `credent.predict`.

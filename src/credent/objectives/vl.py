@@ -7,10 +7,6 @@ place of minus the Hessian (`objectives.curvature` says how it is estimated). So
 gradients with a learnt weight for each parameter, and it draws training to broad modes. At the optimum
 sigma_i^2 = 1 / (1 / s_i^2 + N F_ii / beta) under a Gaussian prior of variance s_i^2.  [Unlu & Aitchison 2021]
 
-With `every=k` F is estimated at every k-th training batch, and the others cost little more than plain training. The
-scales see the average of the last estimates at each of them; the means see one estimate's pull at its own batch, where
-it counts k times. [Karras et al. 2020, lazy regularisation]
-
 >>> net = nn.Linear(1, 1, bias=False)
 >>> _ = net.weight.data.fill_(0.0)
 >>> vl = VL(net, likelihoods.Gaussian(scale=1.0), priors.Gaussian(scale=1.0), num_data=4, curvature="exact")
@@ -49,7 +45,6 @@ Curvature = Literal["finite_difference", "exact", "hessian"]
 Labels = Literal["model", "moving", "empirical"]
 
 _HESSIAN_LIMIT = 5_000  # parameters, at one backward pass for each
-_AVERAGED = 10  # estimates, about
 
 
 class VL(Objective):
@@ -59,9 +54,8 @@ class VL(Objective):
     how the gradient changes over a finite step, which counts the kinks that the step crosses. `"exact"` differentiates
     twice, and wants smooth activations (`credent.smooth`). `"hessian"` takes the Hessian of the observed labels in the
     place of the Fisher information, of the whole batch: the paper's eq. 20, which breaks where that curves the wrong
-    way, and says so. `fraction` is the part of a batch, drawn at random, that the curvature is estimated on, at `every`
-    so many training batches; with 1 each batch has its own estimate, as in the paper. Take 1 where groups of parameters
-    have their turns (`optim.Alternating`), which may fall in step with it.
+    way, and says so. `fraction` is the part of a batch, drawn at random, that the curvature is estimated on; None is a
+    sixteenth, and an eighth where BatchNorm compares the rows.
     `labels="moving"` draws scores with the covariance of drawn labels' that move with the network, so that the gradient
     is that of the bound; `"model"` draws labels and holds them while the gradient is taken, as the paper does;
     `"empirical"` takes the observed labels, for comparison: the empirical Fisher, which is biased.
@@ -76,8 +70,7 @@ class VL(Objective):
         num_data: int,
         beta: Beta = 1.0,
         curvature: Curvature = "finite_difference",
-        fraction: float = 1 / 8,
-        every: int = 1,
+        fraction: float | None = None,
         labels: Labels = "moving",
         random: Random = None,
     ) -> None:
@@ -89,10 +82,10 @@ class VL(Objective):
                 f"VL(labels={labels!r}): 'model' draws them, 'moving' draws scores that move with the network,"
                 " 'empirical' takes the observed labels."
             )
+        normed = any(isinstance(m, _BatchNorm) for m in net.modules())
+        fraction = (1 / 8 if normed else 1 / 16) if fraction is None else fraction
         if not 0 < fraction <= 1:
             raise InputError(f"VL(fraction={fraction}): the part of a batch for the curvature, above 0 and up to 1.")
-        if every < 1:
-            raise InputError(f"VL(every={every}): 1 estimates the curvature at each batch, 8 at every eighth.")
         if (dtype := self.layout.first().dtype) not in (torch.float32, torch.float64):
             raise InputError(
                 f"VL needs curvature, which {dtype} is too coarse for: net.float(). Under autocast the network stays"
@@ -112,13 +105,10 @@ class VL(Objective):
             )
         self.curvature: Curvature = curvature
         self.fraction = fraction
-        self.every = every
         self.labels: Labels = labels
         self.noise = Noise()
-        self._fewest = 2 if any(isinstance(m, _BatchNorm) for m in net.modules()) else 1  # it needs two to compare
+        self._fewest = 2 if normed else 1  # it needs two to compare
         self._checked = self._warned = False
-        self._diagonal: Tensor | None = None
-        self._estimates = 0
 
     @property
     def posterior(self) -> GaussianPosterior:
@@ -132,43 +122,21 @@ class VL(Objective):
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at the means, the expected rise of its loss around them, and r(q)."""
-        due = not self.training or self._diagonal is None or self._batches % self.every == 0
-        twice = fast_second_derivatives() if due and self.curvature == "exact" else nullcontext()
+        twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
         with self._first_forward(), torch.enable_grad(), twice:
             outputs = self.network.mean(x)
             nll = self.likelihood.mean_nll(outputs, y)
         if not bool(nll.isfinite()):
             return nll, self.penalty(self.q), outputs  # whoever trains sees it, and can say where it comes from
         with self.q.cached(), torch.autocast(y.device.type, enabled=False):
-            rho, sigma = self.q.scales.log_sigma(), self.q.scales.values()
-            if due:
-                here, diagonal = self._curved(x, y, self._rows(y), outputs, nll)
-                weight = self.every if self.training else 1
-                nll = nll + weight * (here - here.detach())  # a pull on the means alone, which adds nothing to the loss
-            if self.training and self.every > 1:
-                diagonal = self._averaged(diagonal if due else None, sigma)
-            return nll + curvatures.rise(self.layout, rho, sigma, diagonal), self.penalty(self.q), outputs
-
-    def _averaged(self, estimate: Tensor | None, like: Tensor) -> Tensor:
-        """The average of the last estimates of diag F, this one among them."""
-        if estimate is not None:
-            count = self._estimates + 1
-            old = torch.zeros_like(like) if self._diagonal is None else self._diagonal.to(like)
-            average = torch.lerp(old, estimate, 1 / min(count, _AVERAGED))
-            if not bool(average.isfinite().all()):
-                return average  # whoever trains sees it, and the batches after it are not spoilt
-            self._diagonal, self._estimates = average, count
-        assert self._diagonal is not None
-        return self._diagonal.to(like)
-
-    @contextmanager
-    def at_each_batch(self) -> Iterator[None]:
-        """Within: the curvature is estimated at each batch."""
-        every, self.every = self.every, 1
-        try:
-            yield
-        finally:
-            self.every = every
+            by_means, diagonal = self._curved(x, y, self._rows(y), outputs, nll)
+            if isinstance(self.penalty, priors.Prior) and self.penalty.gaussian is not None:
+                penalty, by_scales = self.q.kl_and_rise(self.penalty, diagonal)
+            else:
+                rho, sigma = self.q.scales.log_sigma(), self.q.scales.values()
+                penalty, by_scales = self.penalty(self.q), curvatures.rise(self.layout, rho, sigma, diagonal)
+            rise = by_means + (by_scales - by_scales.detach())  # one number, whose gradients come from two sides
+            return nll + rise, penalty, outputs
 
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
@@ -245,18 +213,6 @@ class VL(Objective):
             yield
         refuse(watch, f"VL(curvature={self.curvature!r})")
         self._checked = self.training  # dropout shows itself in training only
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """That of every objective, and the average of the last estimates of the curvature."""
-        kept = None if self._diagonal is None else self.layout.unflatten(self._diagonal)  # by name, as the scales are
-        return super().get_extra_state() | {"diagonal": kept, "estimates": self._estimates}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        super().set_extra_state(state)
-        kept = state["diagonal"]
-        self._diagonal = None if kept is None else self.layout.flatten(kept).clone()
-        self._estimates = state["estimates"]
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
         """What the posterior says about `x`.

@@ -79,8 +79,7 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
     objective.train()
     try:
         for x, y in (to(split(batch), device) for batch in _repeated(batches, count)):
-            with objective.at_each_batch():
-                loss = objective(x, y)
+            loss = objective(x, y)
             assert objective.last is not None
             if objective.last.beta == 0:
                 raise InputError("beta is 0: without the prior nothing holds the scales up, and they only shrink.")

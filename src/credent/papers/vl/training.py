@@ -120,7 +120,6 @@ class Training(Cell):
             prior,
             curvature=self.curvature,
             fraction=self.fraction,
-            every=1,
             labels=self.labels,
             **shared,
         )
