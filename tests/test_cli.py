@@ -5,6 +5,7 @@ import math
 import os
 import signal
 from dataclasses import dataclass
+from importlib import metadata
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 import credent as cr
 from credent.cells import Cell
-from credent.cli import app
+from credent.cli import _say, app
 from credent.evaluation import evaluate
 from credent.papers import EXPERIMENTS, Experiment, Scale, by_seed, lower
 from credent.recipe import Recipe
@@ -410,3 +411,19 @@ def test_options_without_a_use_are_refused(tmp_path):
         result = run("fit", "--data", "digits", "--out", tmp_path / "x", *options)
         assert result.exit_code == 2
         assert not (tmp_path / "x").exists()
+
+
+def test_the_version_is_the_packages():
+    assert run("--version").stdout == f"credent {metadata.version('credent')}\n"
+
+
+def test_errors_are_printed_as_they_are():
+    result = run("evaluate", "q:x:[red]/[/x]")
+    assert result.exit_code == 3
+    assert "error: q:x:[red]/[/x] is not a run" in result.stderr.replace("\n", "")
+
+
+def test_warnings_are_printed_as_they_are(capsys, monkeypatch):
+    monkeypatch.setattr("credent.cli.console.file", None)
+    _say(UserWarning("a:x:[/b]"))
+    assert capsys.readouterr().err == "warning: a:x:[/b]\n"

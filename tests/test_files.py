@@ -4,7 +4,9 @@ import stat
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from credent.errors import CredentError
 from credent.files import write_atomically
@@ -23,6 +25,12 @@ def test_writes_whole_files_and_makes_their_directory(tmp_path):
     write_atomically(path, lambda p: p.write_text("one"))
     write_atomically(path, lambda p: p.write_text("two"))
     assert content(path.parent) == {"c.txt": "two"}
+
+
+def test_a_file_may_be_read_by_whom_others_may(tmp_path):
+    (tmp_path / "other").touch()
+    write_atomically(tmp_path / "c", lambda p: save_file({"w": torch.zeros(2)}, p))
+    assert (tmp_path / "c").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_the_old_content_stands_until_the_new_is_whole(tmp_path):

@@ -359,3 +359,22 @@ def test_kept_memory_does_not_remember_gradients() -> None:
     again = layout.vector(torch.zeros(()))
     assert again.data_ptr() == address  # the same memory
     assert not again.requires_grad
+
+
+def padded():
+    return nn.Sequential(nn.Embedding(5, 3, padding_idx=0), nn.Flatten(), nn.Linear(6, 2))
+
+
+def test_a_row_for_padding_is_warned_of_where_weights_are_drawn():
+    likelihood = cr.likelihoods.Categorical()
+    match = r"0\.weight has a row for padding \(padding_idx=0\).*random=lambda k, p: k != '0\.weight'"
+    for objective in (cr.VI, cr.VL):
+        with pytest.warns(UserWarning, match=match):
+            objective(padded(), likelihood, num_data=4)
+    cr.VI(padded(), likelihood, num_data=4, random=lambda k, p: k != "0.weight")
+    bnn = cr.MAP(padded(), likelihood, num_data=4)
+    rows = [(torch.ones(4, 2, dtype=torch.long), torch.zeros(4, dtype=torch.long))]
+    cr.fit(bnn, None, rows, steps=1, progress=False)
+    sampler = cr.samplers.SGLD(bnn.net.parameters(), lr=1e-5, num_data=4)
+    with pytest.warns(UserWarning, match=match):
+        cr.fit(bnn, sampler, rows, steps=1, keep=cr.Thin(0.0, every=1), progress=False)

@@ -284,6 +284,12 @@ def test_no_samples_is_an_error(samples):
         predict(net, posterior_of(net), likelihoods.Categorical(), data(), samples=samples)
 
 
+def test_a_second_input_is_not_a_number_of_draws():
+    net = network()
+    with pytest.raises(InputError, match=r"several inputs are one tuple, predict\(\(u, v\)\)"):
+        predict(net, posterior_of(net), likelihoods.Categorical(), data(), samples=data())
+
+
 @pytest.mark.parametrize(
     "x", [data()[:0], (data()[:0], data()[:0]), {"a": data()[:0]}], ids=["tensor", "tuple", "dict"]
 )

@@ -22,7 +22,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as any new file has it; safetensors' own are their owner's alone
         write(temporary)
+        temporary.chmod(mode)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

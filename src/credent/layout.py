@@ -16,6 +16,7 @@ Role(kind='weight', fan_in=3, fan_out=1)
 import difflib
 import fnmatch
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -76,6 +77,18 @@ class Layout:
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
         self._vectors: list[Tensor] = []
 
+    def warn_of_padding(self) -> None:
+        """Whoever draws all weights draws the row of an embedding, too, that torch holds still: no data narrow it."""
+        for name in self.names:
+            padded = [m for m, _ in self._owners[name] if getattr(m, "padding_idx", None) is not None]
+            if padded and isinstance(padded[0], nn.Embedding | nn.EmbeddingBag):
+                warnings.warn(
+                    f"{name} has a row for padding (padding_idx={padded[0].padding_idx}), which gets no gradient from"
+                    " the data: it is random as the prior is. Mask padding in the network, as attention does, or leave"
+                    f" this weight out, as in random=lambda k, p: k != {name!r}.",
+                    stacklevel=4,
+                )
+
     def __getstate__(self) -> dict[str, Any]:
         """Copies and files have no use for the memory that is kept."""
         return {**self.__dict__, "_vectors": []}
@@ -126,10 +139,6 @@ class Layout:
             views[name] = flat.as_strided(shape, self.strides[name], offset)
             offset += shape.numel()
         return views
-
-    def segments(self, flat: Tensor) -> tuple[Tensor, ...]:
-        """The same parts of a vector (P,) as one-dimensional views, which cost less."""
-        return torch.split(flat, self._sizes)
 
     def views(self, flat: Tensor) -> Params:
         """`unflatten` for a vector that gradients flow back to."""

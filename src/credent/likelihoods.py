@@ -129,12 +129,18 @@ class Categorical(Likelihood):
                 f"Categorical needs one label per row of logits: logits have shape {tuple(outputs.shape)}, so labels"
                 f" must have shape {tuple(outputs.shape[:-1])}, and y has {tuple(y.shape)}."
                 + (" One-hot labels become classes with y.argmax(-1)." if y.shape == outputs.shape else "")
+                + (
+                    " Classes are on the last axis here: end the network with outputs.movedim(1, -1)."
+                    if outputs.ndim > 2 and y.shape == (outputs.shape[0], *outputs.shape[2:])
+                    else ""
+                )
             )
         low, high = (int(v) for v in torch.aminmax(y)) if y.numel() else (0, 0)
         if low < 0 or high >= outputs.shape[-1]:
             raise InputError(
                 f"labels run from {low} to {high}, but the network has {outputs.shape[-1]} outputs, so classes are"
                 f" 0 to {outputs.shape[-1] - 1}: renumber the labels or give the network more outputs."
+                + (" Labels that are to be passed over are not known here: leave such rows out." if low < 0 else "")
             )
 
 

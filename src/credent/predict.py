@@ -66,6 +66,10 @@ def predict(
     size = _length(x)
     if size == 0:
         raise InputError("predict got no inputs: x has length 0.")
+    if isinstance(samples, Tensor):
+        raise InputError(
+            "predict(samples=<a tensor>): it is the number of draws; several inputs are one tuple, predict((u, v))."
+        )
     if samples is not None and samples < 1:
         raise InputError(f"predict(samples={samples}): ask for at least one draw; the mean network is how='mean'.")
     if batch_size < 1:

@@ -14,6 +14,8 @@ Shapes: n inputs, C classes, D outputs, S draws. `ClassPredictive`: probs, stdde
 tensor([0.6931])
 >>> pred.aleatoric
 tensor([0.])
+>>> pred
+ClassPredictive(shape (1, 2), 2 draws)
 """
 
 import math
@@ -31,7 +33,7 @@ _NEVER = -1000.0  # a log-probability whose exponential is zero; minus infinity 
 _NODES = 24  # per draw; the error stays below 1e-4 nats, also where draws are far apart
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClassPredictive:
     """Class probabilities averaged over draws."""
 
@@ -42,6 +44,9 @@ class ClassPredictive:
     aleatoric: Tensor
     """Mean entropy of the draws in nats, (n,)."""
     num_draws: int
+
+    def __repr__(self) -> str:
+        return _brief(self)
 
     @classmethod
     def average(cls, log_probs: Iterable[Tensor]) -> "ClassPredictive":
@@ -102,7 +107,7 @@ class ClassPredictive:
         return "accuracy", (self.label == y).double().mean().item()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BinaryPredictive:
     """Probabilities of independent yes/no outputs, averaged over draws."""
 
@@ -115,6 +120,9 @@ class BinaryPredictive:
     aleatoric: Tensor
     """Mean entropy of the draws in nats, (n, D)."""
     num_draws: int
+
+    def __repr__(self) -> str:
+        return _brief(self)
 
     @classmethod
     def average(cls, logits: Iterable[Tensor]) -> "BinaryPredictive":
@@ -164,7 +172,7 @@ class BinaryPredictive:
         return "accuracy", ((self.probs > 0.5) == (y > 0.5)).double().mean().item()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianPredictive:
     """An equally weighted mixture of Gaussians, one component per draw."""
 
@@ -172,6 +180,9 @@ class GaussianPredictive:
     """Outputs of the draws, (S, n, D)."""
     scales: Tensor
     """Noise standard deviations of the draws, broadcastable to (S, n, D)."""
+
+    def __repr__(self) -> str:
+        return _brief(self)
 
     @property
     def num_draws(self) -> int:
@@ -229,6 +240,8 @@ class GaussianPredictive:
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Central interval that holds y with probability `level`, two tensors (n, D)."""
+        if not 0 < level < 1:
+            raise InputError(f"interval({level}): a probability strictly between 0 and 1, such as 0.95.")
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     @property
@@ -254,6 +267,11 @@ class GaussianPredictive:
 
 Predictive = ClassPredictive | BinaryPredictive | GaussianPredictive
 """What `predict` returns."""
+
+
+def _brief(pred: "Predictive") -> str:
+    """What is predicted and from how many draws; thousands of numbers in a terminal say nothing."""
+    return f"{type(pred).__name__}(shape {tuple(pred.mean.shape)}, {pred.num_draws} draws)"
 
 
 def _same_shape(y: Tensor, prediction: Tensor) -> None:

@@ -18,7 +18,7 @@ from torch.nn import functional
 from credent import families, priors
 from credent.errors import InputError
 from credent.families.diagonal_gaussian import DiagonalGaussian
-from credent.families.gaussian import _SampleAndKL
+from credent.families.gaussian import _KLAndPull, _SampleAndKL
 from credent.layout import Layout
 from credent.likelihoods import Gaussian as GaussianLikelihood
 from credent.network import Network
@@ -432,7 +432,7 @@ def test_fused_draw_and_kl_equal_autograd(network, loc, sign):
 @pytest.mark.parametrize("curved", [False, True])
 @pytest.mark.parametrize("loc", [0.0, 0.7])
 @pytest.mark.parametrize("network", [small, layered, convolutional])
-def test_fused_kl_and_rise_equal_autograd(network, loc, curved):
+def test_fused_kl_and_pull_equal_autograd(network, loc, curved):
     net = network()
     q = bound(MEMBERS["gaussian"], net)
     locs = {k: loc * (i - 1) for i, k in enumerate(q.layout.names)}
@@ -440,20 +440,33 @@ def test_fused_kl_and_rise_equal_autograd(network, loc, curved):
     diagonal = torch.rand(q.layout.num_params, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
     prior = priors.Gaussian().bind(q.layout)
     prior.gaussian = DiagonalGaussian(locs, scale)
-    kl, rise = q.kl_and_rise(prior, diagonal) if curved else (q.kl(prior), 0.0)
-    fused = 2.5 * kl + 0.7 * rise
-    fused.backward()
+    kl, pull = q.kl_and_pull(prior.gaussian, diagonal) if curved else (q.kl(prior), 0.0)
+    assert pull == 0
+    (2.5 * kl + 0.7 * pull).backward()
     rho, means, _ = naive(net, q)
     stddev = torch.cat([torch.full_like(p, scale[k]).flatten() for k, p in means.items()])
     rest = torch.cat([torch.full_like(p, locs[k]).flatten() for k, p in means.items()])
     mu = torch.cat([p.flatten() for p in means.values()])
     normal = torch.distributions.Normal
-    plain = 2.5 * torch.distributions.kl_divergence(normal(mu, rho.exp()), normal(rest, stddev)).sum()
-    if curved:
-        plain = plain + 0.7 * ((2 * rho).exp() * diagonal).sum() / 2
-    plain.backward()
-    assert fused.item() == pytest.approx(plain.item(), rel=1e-12)
+    plain = torch.distributions.kl_divergence(normal(mu, rho.exp()), normal(rest, stddev)).sum()
+    assert kl.item() == pytest.approx(plain.item(), rel=1e-12)
+    (2.5 * plain + 0.7 * curved * ((2 * rho).exp() * diagonal).sum() / 2).backward()
     assert_same_gradients(net, q, rho, means)
+
+
+@pytest.mark.parametrize("curved", [False, True])
+def test_the_kl_is_differentiable_twice(curved):
+    q = bound(MEMBERS["gaussian"], layered())
+    prior = priors.Gaussian().bind(q.layout).gaussian
+    diagonal = torch.rand(q.layout.num_params, dtype=torch.float64) if curved else None
+    leaves = [p.detach().clone().requires_grad_() for p in q.layout.params().values()]
+    rho = q.scales.rho.detach().clone().requires_grad_()
+
+    def both(rho, *means):
+        kl, pull = _KLAndPull.apply(prior.on(q.layout), rho, rho.detach().exp(), diagonal, *means)
+        return kl + pull
+
+    torch.autograd.gradgradcheck(both, (rho, *leaves))
 
 
 @each_noisy
@@ -840,11 +853,12 @@ def test_the_kl_of_long_vectors_keeps_its_digits():
     net = nn.Linear(3_000_000, 1, bias=False)
     nn.init.constant_(net.weight, 0.0123)
     q, prior = (each.bind(Layout(net)) for each in (families.Gaussian(), priors.Gaussian(scale=0.01)))
-    naive = torch.distributions.kl_divergence(
-        torch.distributions.Normal(net.weight.double(), q.stddev()["weight"].double()),
-        torch.distributions.Normal(0.0, 0.01),
-    ).sum()
-    assert q.rsample_and_kl(prior)[1].item() == pytest.approx(naive.item(), rel=2e-5)
+    normal = torch.distributions.Normal
+    p, at = normal(0.0, 0.01), normal(net.weight.double(), q.stddev()["weight"].double())
+    expected = torch.distributions.kl_divergence(at, p).sum().item()
+    assert [q.rsample_and_kl(prior)[1].item(), q.kl(prior).item()] == pytest.approx([expected] * 2, rel=2e-6)
+    point = families.Dirac().bind(Layout(net))
+    assert point.kl(prior).item() == pytest.approx(-p.log_prob(net.weight.double()).sum().item(), rel=2e-6)
 
 
 def test_training_goes_on_after_a_prediction_in_inference_mode():

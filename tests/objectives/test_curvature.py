@@ -128,9 +128,7 @@ def rise(vl, x, y):
     outputs = vl.network.mean(x)
     with vl.q.cached():
         here, diagonal = vl._curved(x, y, rows, outputs, torch.zeros(()))
-        return curvature.rise(vl.layout, vl.q.scales.log_sigma(), vl.q.scales.values(), diagonal) + (
-            here - here.detach()
-        )
+        return here + curvature.pull(vl.q.scales.log_sigma(), diagonal)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -303,7 +301,7 @@ def z_of(draws, exact):
     return (draws.mean(0) - exact) / (draws.std(0) / math.sqrt(len(draws)))
 
 
-@pytest.mark.parametrize("fraction", [1 / 8, 1 / 4, 1.0])
+@pytest.mark.parametrize("fraction", [1 / 16, 1 / 8, 1 / 4, 1.0])
 @pytest.mark.parametrize("batch", [1, 8, 64])
 def test_the_expected_penalty_is_the_fisher_diagonals(batch, fraction):
     """The whole penalty within 3 standard errors, each of 44 parameters within 5."""
@@ -443,7 +441,7 @@ def test_the_hessian_is_torchs(case):
     torch.testing.assert_close(diagonal, whole.diag().detach(), rtol=1e-9, atol=1e-12)
     assert value.item() == pytest.approx((sigma.square() @ whole.diag()).item() / 2, rel=1e-10)
     value.backward()
-    curvature.rise(vl.layout, rho, sigma, diagonal).backward()
+    curvature.pull(rho, diagonal).backward()
     variance = sigma.square()
     expected = grad(lambda w: (variance @ jacrev(jacrev(nll))(w).diag()) / 2)(flat)
     found = vl.layout.flatten({k: p.grad for k, p in vl.net.named_parameters()})

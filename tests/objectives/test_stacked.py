@@ -11,6 +11,8 @@ from credent.objectives import Stacked
 
 N, CHAINS = 12, 3
 
+pytestmark = pytest.mark.filterwarnings("ignore:no draw of")
+
 
 def net(seed):
     torch.manual_seed(seed)

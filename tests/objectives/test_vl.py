@@ -701,3 +701,24 @@ def test_a_layout_and_a_network_of_ones_own():
     assert first.item() == pytest.approx(other.item(), rel=1e-12) == values[1][0][0].item()
     assert first.item() == pytest.approx(0.4**2 * diagonal.sum().item() / 2, rel=1e-12)
     torch.testing.assert_close(diagonal, same, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("prior", [priors.Gaussian(0.7), priors.Laplace(0.7), cr.penalties.L1(0.3)], ids=repr)
+def test_the_scales_gradient_is_that_of_the_curvature_and_of_the_penalty(prior):
+    x, y = data()
+    bnn = vl(curvature="hessian", prior=prior, beta=3.0)
+    loss = bnn(x, y)
+    loss.backward()
+    found, rho = bnn.q.scales.rho.grad, bnn.q.scales.rho.detach().clone().requires_grad_()
+
+    def nll(w):
+        return nn.functional.cross_entropy(torch.func.functional_call(bnn.net, bnn.layout.unflatten(w), x), y)
+
+    means = bnn.layout.flatten(bnn.layout.params()).detach()
+    diagonal = torch.func.jacrev(torch.func.jacrev(nll))(means).diag()
+    rise = ((2 * rho).exp() * diagonal).sum() / 2
+    bnn.q.scales.rho.grad = None
+    penalty = bnn.penalty(bnn.q)
+    (3.0 / N * penalty).backward()
+    torch.testing.assert_close(found, torch.autograd.grad(rise, rho)[0] + bnn.q.scales.rho.grad, rtol=1e-9, atol=1e-12)
+    assert loss.item() == pytest.approx((nll(means) + rise + 3.0 / N * penalty).item(), rel=1e-10)

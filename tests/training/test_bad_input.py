@@ -63,7 +63,20 @@ def test_batches_without_rows(begun, rows):
 def test_labels_out_of_range(begun, rows):
     x, y = rows.tensors
     begun([(x, y + 1)], InputError, "labels run from 1 to 3.*3 outputs.*renumber")
-    begun([(x, y - 1)], InputError, "labels run from -1 to 1.*renumber")
+    begun([(x, y - 1)], InputError, "labels run from -1 to 1.*renumber.*passed over are not known")
+
+
+def test_an_optimiser_that_is_not_built(rows):
+    bnn = cr.MAP(nn.Linear(5, 3), cr.likelihoods.Categorical(), num_data=len(rows))
+    with pytest.raises(InputError, match=r"Adam\(objective\.param_groups"):
+        cr.fit(bnn, torch.optim.Adam, batches(rows, 8), steps=1, progress=False)
+
+
+def test_classes_on_the_second_axis():
+    outputs, y = torch.zeros(4, 5, 8, 8), torch.zeros(4, 8, 8).long()
+    with pytest.raises(InputError, match=r"movedim\(1, -1\)"):
+        cr.likelihoods.Categorical().log_prob(outputs, y)
+    assert cr.likelihoods.Categorical().log_prob(outputs.movedim(1, -1), y).shape == (4,)
 
 
 def test_targets_of_another_shape_or_type(begun, rows):
@@ -273,7 +286,8 @@ def sampled(method=cr.MAP, num_data=8, **options):
     net = nn.Linear(3, 1)
     objective = method(net, cr.likelihoods.Gaussian(), num_data=num_data, **options)
     sampler = cr.samplers.SGLD(net.parameters(), lr=1e-5, num_data=8)
-    return cr.fit(objective, sampler, [(torch.zeros(8, 3), torch.zeros(8, 1))], steps=1, progress=False)
+    rows, keep = [(torch.zeros(8, 3), torch.zeros(8, 1))], cr.Thin(after=0.0, every=1)
+    return cr.fit(objective, sampler, rows, steps=1, keep=keep, progress=False)
 
 
 def test_a_sampler_and_an_objective_that_agree():

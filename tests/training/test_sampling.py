@@ -84,14 +84,24 @@ def test_the_advice_of_a_later_start_helps(burn_in, total):
     assert after < burn_in / total + 0.011
 
 
+def test_a_chain_of_which_nothing_is_kept_is_told_to_be_a_point():
+    net, rows = nn.Linear(1, 1), [(torch.ones(4, 1), torch.ones(4, 1))]
+    objective = cr.MAP(net, cr.likelihoods.Gaussian(), num_data=4)
+    walk = cr.samplers.SGLD(net.parameters(), lr=1e-3, num_data=4)
+    with pytest.warns(UserWarning, match=r"no draw of SGLD is kept.*keep=cr\.Thin"):
+        cr.fit(objective, walk, rows, steps=2, progress=False)
+    descent = cr.samplers.SGLD(net.parameters(), lr=1e-3, num_data=4, temperature=0.0)
+    cr.fit(objective, descent, rows, steps=2, progress=False)
+
+
 def test_a_noise_that_the_chain_leaves_where_it_is_is_named():
     net = nn.Linear(1, 1)
     objective = cr.MAP(net, cr.likelihoods.Gaussian("learnt"), num_data=4)
-    walk = cr.samplers.SGLD(net.parameters(), lr=1e-3, num_data=4)
+    walk, keep = cr.samplers.SGLD(net.parameters(), lr=1e-3, num_data=4), cr.Thin(after=0.0, every=1)
     with pytest.warns(
         UserWarning, match=r"log_scale: SGLD draws random.*stays at its value.*Gaussian\(scale="
     ) as caught:
-        cr.fit(objective, walk, [(torch.zeros(4, 1), torch.zeros(4, 1))], steps=1, progress=False)
+        cr.fit(objective, walk, [(torch.zeros(4, 1), torch.zeros(4, 1))], steps=1, keep=keep, progress=False)
     assert "param_groups" not in str(caught[0].message)
 
 

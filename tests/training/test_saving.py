@@ -97,7 +97,8 @@ def test_nothing_but_numbers_is_inside(tmp_path):
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + length])
     about = header.pop("__metadata__")
-    assert json.loads(about["credent"]) == {"credent": 1, "objective": "MAP", "family": "DiracPosterior", "draws": 2}
+    kinds = {"objective": "MAP", "family": "DiracPosterior", "likelihood": "Gaussian"}
+    assert json.loads(about["credent"]) == {"credent": 1, **kinds, "draws": 2}
     assert max(each["data_offsets"][1] for each in header.values()) == len(raw) - 8 - length
     names = {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"}
     statistics = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
@@ -169,12 +170,31 @@ def test_saving_leaves_no_part_and_replaces_whole(tmp_path):
 # -- what does not fit ------------------------------------------------------------------------------------------------
 
 
+class Other(cr.likelihoods.Gaussian):
+    """A likelihood with the same tensors."""
+
+
+def test_what_is_no_objective_is_told_so(tmp_path):
+    objective = build("Gaussian", 0)
+    for wrong in (objective.posterior, objective.net, "posterior.safetensors"):
+        with pytest.raises(
+            InputError, match=rf"save\(objective, path\) takes the objective.*a {type(wrong).__name__};"
+        ):
+            cr.save(wrong, tmp_path / "posterior.safetensors")
+        with pytest.raises(InputError, match=r"load\(objective, path\) takes the objective"):
+            cr.load(wrong, tmp_path / "posterior.safetensors")
+    with pytest.raises(InputError, match=r"is a directory: .*posterior\.safetensors"):
+        cr.load(objective, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("other", "match"),
     [
         (lambda: build("Gaussian", 0, width=7), r"another network: .*has shape \(6"),
         (lambda: build("MAP", 0), "VI with GaussianPosterior .* this MAP with DiracPosterior.*build the objective as"),
-        (lambda: build("Radial", 0), "GaussianPosterior and does not fit this VI with RadialPosterior"),
+        (lambda: build("Radial", 0), "GaussianPosterior with Gaussian and does not fit this VI with RadialPosterior"),
+        (lambda: cr.VI(build("Gaussian", 0).net, Other("learnt"), num_data=20), "with Gaussian and .* with Other"),
         (lambda: build("Gaussian", 0, noise=0.5), r"differ in likelihood\.log_scale"),
         (lambda: cr.VI(nn.Linear(1, 1), cr.likelihoods.Gaussian(), num_data=20), r"differ in .*net\.0\.bias"),
     ],

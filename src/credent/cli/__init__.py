@@ -7,9 +7,11 @@ cannot be read · 4 training met a NaN or infinity · 130 interrupted (what is f
 """
 
 import warnings
-from typing import Any
+from importlib import metadata
+from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from credent.cli.common import console
 from credent.cli.data import download, list_all
@@ -44,6 +46,21 @@ datasets.command()(download)
 app.add_typer(datasets, name="data")
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"credent {metadata.version('credent')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """What holds for all commands."""
+
+
 def main() -> None:
     """Run the command line and exit with a code that means something."""
     warnings.showwarning = _say  # one line, without the place in our source
@@ -51,4 +68,4 @@ def main() -> None:
 
 
 def _say(message: Warning | str, *_: Any, **__: Any) -> None:
-    console.print(f"[bold]warning[/]: {message}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]warning[/]: {escape(str(message))}", highlight=False, soft_wrap=True, emoji=False)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from credent.errors import CheckpointError, CredentError, NonFiniteError
 from credent.families import Posterior
@@ -28,7 +29,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except CredentError as error:
-            console.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+            console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True, emoji=False)
             codes = {CheckpointError: 3, NonFiniteError: 4}
             raise typer.Exit(codes.get(type(error), 2)) from error
         except KeyboardInterrupt:

@@ -56,7 +56,8 @@ def fit(
         saved = Recipe.from_json(config.read_text())
         if saved != recipe:
             changed = [k for k, v in dataclasses.asdict(saved).items() if chosen[k] not in (v, None)]
-            console.print(f"resuming {out} as it was begun" + (f" (its own {', '.join(changed)})" if changed else ""))
+            own = f" (its own {', '.join(changed)})" if changed else ""
+            console.print(f"resuming {out} as it was begun{own}", markup=False, emoji=False)
         recipe = saved
     built = recipe.build(data_dir)
     tempered = "" if recipe.temperature is None else f", temperature {recipe.temperature:g}"

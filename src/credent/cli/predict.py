@@ -96,7 +96,9 @@ def _read_table(path: Path) -> NDArray[np.float64]:
     if lines and not any(map(_is_number, names)):
         del lines[0]
         some = f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
-        console.print(f"the first row of {path} is a header ({some}) and no input", markup=False, soft_wrap=True)
+        console.print(
+            f"the first row of {path} is a header ({some}) and no input", markup=False, soft_wrap=True, emoji=False
+        )
     if not lines:
         raise ValueError("it holds no row of numbers")
     return np.loadtxt(lines, delimiter=",", ndmin=2)

@@ -26,6 +26,8 @@ from torch import Tensor
 
 from credent.layout import Layout
 
+_BLOCK = 1 << 14  # numbers
+
 _Constant = Literal["precision of each tensor", "precision of each weight", "loc of each weight"]
 
 
@@ -64,9 +66,8 @@ class LaidGaussian:
         return [w - m if m else w for w, m in zip(tensors, self._locs, strict=True)]
 
     def squares(self, tensors: Sequence[Tensor]) -> Tensor:
-        """|w_k - m_k|^2, (K,); norms would lose digits of many weights."""
-        flat = [w.reshape(-1) for w in self.offsets(tensors)]
-        return torch.stack([torch.dot(w, w) for w in flat])
+        """|w_k - m_k|^2, (K,)."""
+        return torch.stack([_square(w.reshape(-1)) for w in self.offsets(tensors)])
 
     def energy(self, tensors: Sequence[Tensor]) -> Tensor:
         """sum_k |w_k - m_k|^2 / (2 s_k^2), in one pass over the weights, forward and backward."""
@@ -101,6 +102,12 @@ class LaidGaussian:
                     made = made.repeat_interleave(torch.tensor([s.numel() for s in self.layout.shapes.values()]))
                 self._kept[kind] = made.to(like.device)
         return self._kept[kind]
+
+
+def _square(w: Tensor) -> Tensor:
+    """|w|^2 in blocks: norms and dot products of millions of float32 lose digits."""
+    blocks = [torch.dot(block, block) for block in w.split(_BLOCK)]
+    return blocks[0] if len(blocks) == 1 else torch.stack(blocks).sum()
 
 
 class _Energy(torch.autograd.Function):

@@ -8,6 +8,8 @@ draws, 256 MB of them at most, are kept for the next prediction, unless somebody
 takes as long as reading it.
 
 >>> q = Draws([{"w": torch.tensor([0.0])}, {"w": torch.tensor([2.0])}])
+>>> q
+Draws(2 draws)
 >>> q.mean()["w"], q.stddev()["w"]
 (tensor([1.]), tensor([1.]))
 """
@@ -47,6 +49,9 @@ class Draws(Posterior):
 
     def __len__(self) -> int:
         return len(self._draws)
+
+    def __repr__(self) -> str:
+        return f"Draws({len(self)} draws{'' if self.directory is None else f' in {self.directory}'})"
 
     def __getitem__(self, index: int) -> Params:
         return self._draws[index]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from credent.errors import InputError
-from credent.families.diagonal_gaussian import LaidGaussian
+from credent.families.diagonal_gaussian import DiagonalGaussian, LaidGaussian
 from credent.families.location_scale import LocationScale
 from credent.layout import Layout
 from credent.network import Params
@@ -76,15 +76,14 @@ class GaussianPosterior(LocationScale):
             cross_entropy = prior.cross_entropy(means, self.layout.views(self.scales.sigma()))
             return None if cross_entropy is None else cross_entropy - self.entropy()
         sigma, laid = self.scales.values(), prior.gaussian.on(self.layout)
-        value: Tensor = _KLAndRise.apply(laid, self.scales.log_sigma(), sigma, None, *means.values())[0]  # type: ignore[no-untyped-call]
+        value: Tensor = _KLAndPull.apply(laid, self.scales.log_sigma(), sigma, None, *means.values())[0]  # type: ignore[no-untyped-call]
         return value
 
-    def kl_and_rise(self, prior: "Prior", diagonal: Tensor) -> tuple[Tensor, Tensor]:
-        """The KL to a Gaussian prior, and 1/2 sum_i sigma_i^2 F_ii of diag F (P,), which share their passes."""
-        assert prior.gaussian is not None
-        sigma, laid = self.scales.values(), prior.gaussian.on(self.layout)
-        means = self.layout.params().values()
-        found: tuple[Tensor, Tensor] = _KLAndRise.apply(laid, self.scales.log_sigma(), sigma, diagonal, *means)  # type: ignore[no-untyped-call]
+    def kl_and_pull(self, prior: DiagonalGaussian, diagonal: Tensor) -> tuple[Tensor, Tensor]:
+        """The KL to a Gaussian, and a zero with the gradient of 1/2 sum_i sigma_i^2 F_ii by rho, for diag F (P,)."""
+        sigma, means = self.scales.values(), self.layout.params().values()
+        laid, rho = prior.on(self.layout), self.scales.log_sigma()
+        found: tuple[Tensor, Tensor] = _KLAndPull.apply(laid, rho, sigma, diagonal, *means)  # type: ignore[no-untyped-call]
         return found
 
     def rsample_and_kl(self, prior: "Prior") -> tuple[Params, Tensor | None]:
@@ -98,10 +97,10 @@ class GaussianPosterior(LocationScale):
         return dict(zip(means, views, strict=True)), kl
 
 
-class _KLAndRise(torch.autograd.Function):
-    """KL = sum_i log s_i - rho_i + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2  and  C = 1/2 sum_i sigma_i^2 F_ii.
+class _KLAndPull(torch.autograd.Function):
+    """KL = sum_i log s_i - rho_i + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2, and a zero that pulls on rho.
 
-    With c the gradient of the KL and d that of C, which counts as 0 without F, the gradients are
+    With c the gradient of the KL and d that of the zero, which without F pulls on nothing, the gradients are
 
         by mu:  c (mu - m) / s^2,             by rho:  sigma^2 (c / s^2 + d F) - c.
     """
@@ -112,17 +111,19 @@ class _KLAndRise(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.prior, ctx.weights = prior, len(means)
         variance = torch.mul(sigma, sigma, out=prior.layout.vector(sigma))
-        ctx.save_for_backward(*means, variance, *([] if diagonal is None else [diagonal]))
+        ctx.save_for_backward(*means, rho, variance, *([] if diagonal is None else [diagonal]))
         spread = torch.mul(variance, prior.flat_precision(sigma), out=prior.layout.vector(sigma)).sub_(rho, alpha=2)
         of_scales = spread.sum() / 2 + (prior.log_scales - prior.layout.num_params / 2)  # which nearly cancel
         kl = prior.pulls(prior.squares(means)).sum() / 2 + of_scales
-        return kl, torch.zeros_like(kl) if diagonal is None else variance.dot(diagonal) / 2
+        return kl, torch.zeros_like(kl)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, c: Tensor, d: Tensor) -> tuple[Tensor | None, ...]:
-        means, (variance, *curved) = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
+        means, (rho, variance, *curved) = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
         prior: LaidGaussian = ctx.prior
+        if torch.is_grad_enabled():  # it will be differentiated once more
+            slope = sum((diagonal * d for diagonal in curved), prior.flat_precision(variance) * c)
+            return None, (2 * rho).exp() * slope - c, None, None, *prior.pulled(means, c)
         by_rho = torch.mul(prior.flat_precision(variance), c, out=prior.layout.vector(variance))
         for diagonal in curved:
             by_rho.addcmul_(diagonal, d)

@@ -24,6 +24,7 @@ class LocationScale(Variational):
 
     def __init__(self, layout: Layout, initial: dict[str, float]) -> None:
         super().__init__()
+        layout.warn_of_padding()
         self.layout = layout
         self.scales = Scales(layout, initial)
         self.noise = Noise()

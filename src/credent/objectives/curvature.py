@@ -17,8 +17,8 @@ in the memory of a plain step. Gradients also reach parameters that are not rand
 level of a likelihood, whose draws move with it. [Unlu & Aitchison 2021, eqs. 28-30; the labels' own dependence on mu is
 left out there and here, which for classes is a third moment of the score.]
 
-Each way returns C, whose gradient flows to everything but the scales, and diag F; `rise` is C of a given diag F, whose
-gradient flows to the scales.
+Each way returns C, whose gradient flows to everything but the scales, and diag F, of which `pull` makes a zero that has
+the gradient by the scales.
 
 Shapes: sigma, rho and diag F are vectors (P,) of a layout; C is a scalar, nats per datum.
 """
@@ -41,10 +41,10 @@ Score = Callable[[Tensor], Tensor]
 """From outputs f (b, ...) to random scores d/df log p of the same shape, differentiable in f."""
 
 
-def rise(layout: Layout, rho: Tensor, sigma: Tensor, diagonal: Tensor) -> Tensor:
-    """C = 1/2 sum_i sigma_i^2 F_ii, differentiable in rho = log sigma alone."""
-    value: Tensor = _Rise.apply(layout, rho, sigma, diagonal)  # type: ignore[no-untyped-call]
-    return value
+def pull(rho: Tensor, diagonal: Tensor) -> Tensor:
+    """Zero, with the gradient sigma^2 F of C by rho = log sigma."""
+    rise = ((2 * rho).exp() * diagonal).sum() / 2
+    return rise - rise.detach() if bool(rise.isfinite()) else rise
 
 
 def exact(layout: Layout, sigma: Tensor, outputs: Tensor, score: Score) -> tuple[Tensor, Tensor]:
@@ -152,20 +152,3 @@ class _Given(torch.autograd.Function):
         c = c * rows
         changes, by_noise = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
         return None, None, None, None, None, *torch._foreach_mul(changes, c / step), *(g * c for g in by_noise)
-
-
-class _Rise(torch.autograd.Function):
-    """1/2 sum_i exp(2 rho_i) F_ii, whose gradient by rho is sigma^2 F."""
-
-    @staticmethod
-    def forward(ctx: Any, layout: Layout, rho: Tensor, sigma: Tensor, diagonal: Tensor) -> Tensor:
-        ctx.layout = layout
-        spread = torch.mul(sigma, diagonal, out=layout.vector(sigma))
-        ctx.save_for_backward(sigma, spread)
-        return spread.dot(sigma) / 2
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, c: Tensor) -> tuple[None, Tensor, None, None]:
-        sigma, spread = ctx.saved_tensors
-        return None, torch.mul(spread, sigma, out=ctx.layout.vector(sigma)).mul_(c), None, None

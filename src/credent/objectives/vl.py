@@ -131,12 +131,10 @@ class VL(Objective):
         with self.q.cached(), torch.autocast(y.device.type, enabled=False):
             by_means, diagonal = self._curved(x, y, self._rows(y), outputs, nll)
             if isinstance(self.penalty, priors.Prior) and self.penalty.gaussian is not None:
-                penalty, by_scales = self.q.kl_and_rise(self.penalty, diagonal)
+                penalty, by_scales = self.q.kl_and_pull(self.penalty.gaussian, diagonal)
             else:
-                rho, sigma = self.q.scales.log_sigma(), self.q.scales.values()
-                penalty, by_scales = self.penalty(self.q), curvatures.rise(self.layout, rho, sigma, diagonal)
-            rise = by_means + (by_scales - by_scales.detach())  # one number, whose gradients come from two sides
-            return nll + rise, penalty, outputs
+                penalty, by_scales = self.penalty(self.q), curvatures.pull(self.q.scales.log_sigma(), diagonal)
+            return nll + by_means + by_scales, penalty, outputs
 
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.

@@ -45,7 +45,7 @@ from credent.training.natural import check_natural, naturals, warn_of_budget
 from credent.training.progress import Report, Tell
 from credent.training.result import Result
 from credent.training.run import Run
-from credent.training.sampling import check_sampler, noises, warn_of_burn_in
+from credent.training.sampling import check_sampler, noises, warn_of_burn_in, warn_of_no_draws
 from credent.training.thin import Thin
 
 _INTERVAL = 15.0  # seconds
@@ -103,6 +103,11 @@ def fit(
         raise InputError(f"epochs={epochs}, steps={steps}: train for at least one.")
     if device is not None:
         objective.to(own_device(device))
+    if isinstance(optimizer, type):
+        raise InputError(
+            f"fit(optimizer={optimizer.__name__}) is a class: build it, as in"
+            f" {optimizer.__name__}(objective.param_groups(lr=1e-3)), or give None for Adam."
+        )
     if optimizer is None:
         optimizer = torch.optim.Adam(objective.param_groups(lr=1e-3, scale_lr=1e-2), fused=True)
     if seed is not None:
@@ -111,6 +116,7 @@ def fit(
     _warn_of_idle_parameters(objective, optimizer)
     if isinstance(optimizer, Langevin):
         check_sampler(objective, optimizer, clip)
+        warn_of_no_draws(optimizer, keep)
     check_natural(optimizer, clip)
     if scheduler is not None and scheduler.optimizer is not optimizer:
         raise InputError("this scheduler moves the rates of another optimiser: build it on the one that fit gets.")
@@ -145,7 +151,7 @@ def fit(
             wanted = (run.epoch + 1) % val_every == 0 or run.last_epoch()
             scores = {} if probe is None or not wanted else _validate(objective, probe, val_samples)
             row = run.log(scores)
-            report.epoch(run.epoch, row)
+            report.epoch(run.epoch, row, run.last_epoch())
             if run.exhausted:
                 if isinstance(scheduler, Plateau):
                     scheduler.step(numbers | row)  # the row has no means where one was just written

@@ -57,9 +57,9 @@ class Report:
             self._tell(self._done, self._total)
         self._bar.update(self._task, advance=1, description=f"epoch {epoch + 1}", numbers=_text(numbers))
 
-    def epoch(self, epoch: int, numbers: dict[str, float]) -> None:
-        """An epoch has ended; outside a terminal that is a line, at most one every few seconds."""
-        if self._lines and time.monotonic() - self._printed > _SECONDS_PER_LINE:
+    def epoch(self, epoch: int, numbers: dict[str, float], last: bool) -> None:
+        """An epoch has ended; outside a terminal that is a line, at most one every few seconds, and one at the end."""
+        if self._lines and (last or time.monotonic() - self._printed > _SECONDS_PER_LINE):
             self._printed = time.monotonic()
             self._console.print(f"epoch {epoch + 1}: {_text(numbers)}", highlight=False, soft_wrap=True)
 

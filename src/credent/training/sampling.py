@@ -58,10 +58,22 @@ def check_sampler(objective: Objective, sampler: Langevin, clip: float | None) -
             f"{name} would add noise to {others[0]!r}, which is not random: give it the random parameters only, as in"
             f" {name}(objective.layout.params().values(), ...)."
         )
+    if draws:
+        objective.layout.warn_of_padding()
     if draws and clip is not None:
         warnings.warn(
             f"clip={clip} bounds the gradient and not the noise, so {name} does not sample the posterior any more:"
             " leave clip out, and lower lr if the chain diverges.",
+            stacklevel=3,
+        )
+
+
+def warn_of_no_draws(sampler: Langevin, keep: Thin | None) -> None:
+    """A chain of which nothing is kept is a point, and knows no more than one."""
+    if keep is None and _draws(sampler):
+        warnings.warn(
+            f"no draw of {type(sampler).__name__} is kept, so the posterior will be the point where the chain ends:"
+            " write fit(..., keep=cr.Thin(after=0.5)), and predict with the result's posterior.",
             stacklevel=3,
         )
 

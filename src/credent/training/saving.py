@@ -30,11 +30,13 @@ _DRAWS = "draws"  # the directory beside the file
 
 def save(objective: Objective, path: str | os.PathLike[str], draws: Draws | None = None) -> None:
     """Write the posterior of a trained objective, with the draws of a chain over it in `draws/` beside the file."""
+    _check_objective(objective, "save(objective, path)", "; draws are its third argument, save(objective, path, draws)")
     tensors = _tensors(objective)
     about: dict[str, Any] = {
         "credent": 1,
         "objective": type(objective).__name__,
         "family": type(objective.posterior).__name__,
+        "likelihood": type(objective.likelihood).__name__,
     }
     if objective.penalty.changes_q:
         about["prior"] = objective.described
@@ -47,6 +49,9 @@ def save(objective: Objective, path: str | os.PathLike[str], draws: Draws | None
 
 def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
     """Fill an objective built as the saved one was, and return its posterior."""
+    _check_objective(objective, "load(objective, path)")
+    if Path(path).is_dir():
+        raise InputError(f"{path} is a directory: the posterior of a run is {Path(path) / 'posterior.safetensors'}.")
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("credent", "null"))
@@ -58,19 +63,20 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
     if not isinstance(about, dict) or about.get("credent") != 1:
         raise CheckpointError(f"{path} holds tensors, but not a posterior that this version of credent wrote.")
     own = _tensors(objective)
-    kinds = [about["objective"], about["family"]], [type(objective).__name__, type(objective.posterior).__name__]
-    if kinds[0] != kinds[1] or own.keys() != tensors.keys():
+    there = " with ".join(str(about.get(kind)) for kind in ("objective", "family", "likelihood"))
+    here = " with ".join(type(each).__name__ for each in (objective, objective.posterior, objective.likelihood))
+    if there != here or own.keys() != tensors.keys():
         different = sorted(own.keys() ^ tensors.keys())[:4]
         raise CheckpointError(
-            f"{path} is of {' with '.join(kinds[0])} and does not fit this {' with '.join(kinds[1])}"
+            f"{path} is of {there} and does not fit this {here}"
             f" (they differ in {', '.join(different) or 'their kind'}): build the objective as the saved one was."
         )
     prior = objective.described if objective.penalty.changes_q else None
     if about.get("prior") != prior:
-        there, here = about.get("prior") or "q itself", prior or "q itself"
         raise CheckpointError(
-            f"{path} has weights drawn from what a prior makes of q ({there}), and this objective ({here}) would draw"
-            " them from another distribution: build it with the prior that the saved one had."
+            f"{path} has weights drawn from what a prior makes of q ({about.get('prior') or 'q itself'}), and this"
+            f" objective ({prior or 'q itself'}) would draw them from another distribution: build it with the prior"
+            " that the saved one had."
         )
     shapes = [k for k in own if own[k].shape != tensors[k].shape]
     if shapes:
@@ -78,6 +84,12 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
     drawn = None if about.get("draws") is None else _find_draws(Path(path), about["draws"], objective)
     objective.load_state_dict(tensors | {k: v for k, v in objective.state_dict().items() if k not in tensors})
     return objective.posterior if drawn is None else posterior_of(objective, drawn)
+
+
+def _check_objective(given: object, call: str, more: str = "") -> None:
+    if not isinstance(given, Objective):
+        kind = type(given).__name__
+        raise InputError(f"{call} takes the objective, such as VI or MAP, and here is a {kind}{more}.")
 
 
 def _write_draws(draws: Draws, directory: Path) -> None:
