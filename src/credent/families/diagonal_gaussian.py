@@ -106,7 +106,7 @@ class LaidGaussian:
 
 def _square(w: Tensor) -> Tensor:
     """|w|^2 in blocks: norms and dot products of millions of float32 lose digits."""
-    blocks = [torch.dot(block, block) for block in w.split(_BLOCK)]
+    blocks = [torch.dot(block, block) for block in torch.split(w, _BLOCK)]
     return blocks[0] if len(blocks) == 1 else torch.stack(blocks).sum()
 
 
