@@ -84,6 +84,7 @@ def test_predict_reads_and_writes_tables(trained, tmp_path):
         assert sum(row[f"p_{c}"] for c in range(10)) == pytest.approx(1, abs=1e-5)
         assert row["probability"] == pytest.approx(row[f"p_{row['label']}"])
         assert 0 <= row["mutual_information"] <= row["entropy"] <= math.log(10)
+    assert "one network" not in run("predict", trained, tmp_path / "x.npy").stderr
     printed = run("predict", trained, tmp_path / "x.npy").stdout
     assert [float(r["entropy"]) for r in csv.DictReader(io.StringIO(printed))] == [r["entropy"] for r in from_csv]
     assert run("predict", trained, tmp_path / "x.npy", "--out", tmp_path / "p.csv").exit_code == 0
@@ -120,6 +121,8 @@ def test_map_method(tmp_path):
     scores = reply("evaluate", tmp_path / "m", "--json")["scores"]
     assert scores["accuracy"] > 0.5
     assert "auroc_shuffled_mutual_information" not in scores  # one draw cannot disagree with itself
+    np.save(tmp_path / "x.npy", cr.data.load("digits").test[:1][0].numpy())
+    assert "one network answers, as map does here" in run("predict", tmp_path / "m", tmp_path / "x.npy").stderr
 
 
 @pytest.mark.parametrize("method", ["sgld", "psgld", "bnp"])

@@ -56,6 +56,12 @@ def predict(
         statistics=statistics_for(objective, posterior, about),
     )
     assert isinstance(answer, ClassPredictive | GaussianPredictive)
+    if answer.num_draws == 1 < samples:
+        console.print(
+            f"one network answers, as {built.recipe.method} does here: what draws would disagree about is 0 throughout",
+            highlight=False,
+            soft_wrap=True,
+        )
     rows = _rows(answer, about)
     if out is None:
         typer.echo(json.dumps(rows)) if as_json else _write_csv(sys.stdout, rows)
