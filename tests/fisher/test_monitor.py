@@ -59,6 +59,7 @@ def test_training_is_the_same_bit_for_bit(name):
     assert any("fisher_trace_draws" in row for row in result.history) == (name in ("vi", "vl"))
 
 
+@pytest.mark.filterwarnings("ignore:no draw of")
 def test_a_sampler_that_watches_layers_sees_nothing_of_it():
     make = objectives()["map"]
     one, _, _ = train(make, [], sampler=True)
