@@ -26,7 +26,7 @@ from torch import Tensor
 
 from credent.layout import Layout
 
-_BLOCK = 1 << 14  # numbers
+_BLOCK = 1 << 16  # numbers
 
 _Constant = Literal["precision of each tensor", "precision of each weight", "loc of each weight"]
 
