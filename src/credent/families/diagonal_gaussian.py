@@ -106,8 +106,9 @@ class LaidGaussian:
 
 def _square(w: Tensor) -> Tensor:
     """|w|^2 in blocks: norms and dot products of millions of float32 lose digits."""
-    blocks = [torch.dot(block, block) for block in torch.split(w, _BLOCK)]
-    return blocks[0] if len(blocks) == 1 else torch.stack(blocks).sum()
+    if len(w) <= _BLOCK:
+        return torch.dot(w, w)
+    return torch.stack([torch.dot(block, block) for block in torch.split(w, _BLOCK)]).sum()
 
 
 class _Energy(torch.autograd.Function):
