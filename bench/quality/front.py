@@ -51,7 +51,9 @@ def picture(title: str, points: Mapping[str, Point], own: frozenset[str], x_labe
                 label = "_"
                 mark(dot, "value", f"{name}: {x_label} {x:.2f}, {y_label} {y:.4g}")
                 if name in leading:
-                    axes.annotate(name, (x, y), xytext=(5, 6), textcoords="offset points", fontsize=10)
+                    below, last = leading.index(name) % 2, name == leading[-1]  # neighbours do not meet
+                    place = {"xytext": (-5 if last else 5, -14 if below else 6), "ha": "right" if last else "left"}
+                    axes.annotate(name, (x, y), textcoords="offset points", fontsize=10, **place)
         axes.set(title=y_label, xlabel=x_label, xscale="log")
         plain_ticks(axes)
         axes.xaxis.set_major_locator(FixedLocator([0.5, 1, 1.5, 2, 3, 5, 10, 20, 50]))

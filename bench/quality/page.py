@@ -98,6 +98,11 @@ def _mean(found: Mapping[str, dict[int, float]], name: str) -> float:
     return value.value if value is not None else float("inf")
 
 
+def whole(found: Mapping[str, Mapping[str, dict[int, float]]]) -> Mapping[str, Mapping[str, dict[int, float]]]:
+    """The rows that were scored on all test images: others are shown, and not compared with them."""
+    return {method: numbers for method, numbers in found.items() if METHODS[method].limit is None}
+
+
 def own(method: str) -> bool:
     """Whether a row is credent's; ensembles and dropout are anybody's."""
     return METHODS[method].library == "credent"
@@ -105,6 +110,7 @@ def own(method: str) -> bool:
 
 def verdicts(data: str, found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[tuple[str, str, str]]:
     """(claim, verdict, evidence), the ones that must hold first, then every score at which somebody else is best."""
+    found = whole(found)
     rows = [*_beats_all(found), *_default_on_front(found)]
     for score in (*MAIN[:4], *_others(data)):
         sign = -1 if score.higher else 1
@@ -132,11 +138,11 @@ def _ahead(first: Mapping[str, dict[int, float]], second: Mapping[str, dict[int,
 
 
 def _comparable(found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[str]:
-    """Rows with finite scores of all test images."""
+    """Rows with finite scores."""
     return [
         method
         for method, numbers in found.items()
-        if METHODS[method].limit is None and all(math.isfinite(_mean(numbers, name)) for name in ("nll", "ece", "cost"))
+        if all(math.isfinite(_mean(numbers, name)) for name in ("nll", "ece", "cost"))
     ]
 
 
@@ -191,7 +197,9 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
     if raced:
         sections.append(Section("How it was run", (Note(HOW), *(_sized(settings, data) for data in raced))))
     reached = 0
-    for data, found in raced.items():
+    for data, everyone in raced.items():
+        found = whole(everyone)
+        few = {method: numbers for method, numbers in everyone.items() if method not in found}
         said = verdicts(data, found)
         reached += sum(verdict == "yes" for _, verdict, _ in said)
         points = {
@@ -205,6 +213,11 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
                 NAMES[data],
                 (
                     _table("Test images, least NLL first", MAIN, found),
+                    *(
+                        [_table("A few test images alone, not to be compared with the others", MAIN, few)]
+                        if few
+                        else []
+                    ),
                     picture("NLL against cost", points, ours, "training cost over plain PyTorch", "test NLL"),
                     _table(f"Other images. {DOUBT} {SHIFTS}", _others(data), found),
                     _settings(results, data),
