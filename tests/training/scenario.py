@@ -4,6 +4,7 @@ Every variant trains a network with dropout and BatchNorm by variational inferen
 
     schedule    shuffled by the loader's own generator, one cycle of the learning rate, validation
     draws       the same without the schedule, keeping draws
+    average     the same without the schedule, averaging its iterates
     transform   shuffled and transformed by the global generators, two batches a step, a plateau schedule
 """
 
@@ -27,7 +28,7 @@ from credent import files
 from credent.data import batches
 
 ROWS, BATCH = 92, 16  # six batches an epoch, the last of twelve rows
-STEPS = {"schedule": 24, "draws": 24, "transform": 18}
+STEPS = {"schedule": 24, "draws": 24, "average": 24, "transform": 18}
 
 
 class Jittered(Dataset):
@@ -64,6 +65,8 @@ def arguments(variant: str) -> dict[str, Any]:
     common |= {"loader": batches(rows, BATCH, shuffle=True, seed=1), "epochs": 4}
     if variant == "draws":
         return common | {"keep": cr.Thin(after=0.2, every=1)}
+    if variant == "average":
+        return common | {"average": cr.optim.Average(bnn, power=3.0)}
     cycle = OneCycleLR(optimizer, max_lr=[2e-2, 1e-2], total_steps=STEPS["schedule"] + 1)
     return common | {"scheduler": cycle, "schedule": "step"}
 

@@ -52,7 +52,13 @@ def uninterrupted(scenario, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("variant", "known"), [("schedule", (0, 3, 9, 15)), ("draws", (0, 3, 9, 15)), ("transform", (0, 2, 6, 8))]
+    ("variant", "known"),
+    [
+        ("schedule", (0, 3, 9, 15)),
+        ("draws", (0, 3, 9, 15)),
+        ("average", (0, 3, 9, 15)),
+        ("transform", (0, 2, 6, 8)),
+    ],
 )
 def test_killed_in_mid_epoch_it_ends_in_the_same_bytes(child, uninterrupted, tmp_path, variant, known):
     """Before any checkpoint, in the first epoch's middle, and in later ones; `known` are the newest checkpoints."""
@@ -155,7 +161,7 @@ def test_a_finished_run_returns_at_once(scenario, uninterrupted, tmp_path, monke
     assert len(again.posterior) == len(first.posterior)
 
 
-@pytest.mark.parametrize("variant", ["schedule", "transform"])
+@pytest.mark.parametrize("variant", ["schedule", "average", "transform"])
 def test_a_finished_run_can_be_made_longer(scenario, tmp_path, variant):
     """Two epochs, looked at again, and two more are four epochs: between epochs nothing is lost either."""
     straight = scenario.train(str(tmp_path / "straight"), variant, epochs=4)

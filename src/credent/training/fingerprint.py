@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from credent.likelihoods import Likelihood
 from credent.objectives import Objective
+from credent.optim.average import Average
 from credent.optim.natural import Natural
 from credent.samplers import Langevin, Preconditioner
 from credent.training.generators import samplers
@@ -33,6 +34,7 @@ def fingerprint(
     accumulate: int,
     generators: Sequence[Generator],
     thin: Thin | None,
+    average: Average | None,
 ) -> Fingerprint:
     """Plain numbers and words, each under a name that a person knows; of a run that has not begun."""
     tensors = {k: v for k, v in objective.state_dict().items() if isinstance(v, Tensor)}
@@ -54,6 +56,7 @@ def fingerprint(
         "batch size": _batch_size(loader),
         "number of batches in a step": accumulate,
         "number of generators in the loader": len(generators),
+        "power of the average": None if average is None else float(average.power),
         "plan of draws": None if thin is None else type(thin).__name__,  # which steps, `Kept` compares
     }
 

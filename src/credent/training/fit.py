@@ -19,6 +19,7 @@ import random
 import time
 import warnings
 from collections.abc import Iterable, Sequence, Sized
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from torch.utils.data import DataLoader
 from credent.errors import InputError
 from credent.noise import fresh_seed
 from credent.objectives import Objective
+from credent.optim.average import Average
 from credent.optim.plateau import Plateau
 from credent.predictive import Predictive
 from credent.samplers import Langevin
@@ -71,6 +73,7 @@ def fit(
     autocast: torch.dtype | None = None,
     device: str | torch.device | None = None,
     keep: Thin | None = None,
+    average: Average | None = None,
     monitors: Sequence[Monitor] = (),
     checkpoint_every: int | None = None,
     log_every: int = 100,
@@ -87,6 +90,7 @@ def fit(
     accumulate, clip: batches per optimiser step; the largest norm of a step's gradient.
     autocast: `torch.bfloat16` runs the network in mixed precision.
     keep: which weights of the run become the posterior's draws, for samplers.
+    average: `optim.Average(objective)`, which is validated, and which the objective is set to at the end.
     monitors: look at the objective while it trains, every so many steps; their numbers are rows of the history.
     checkpoint_every: steps between checkpoints; None is every 15 seconds, and always at the end or when interrupted.
     progress: a live line, or none; or a function that is told (steps done, of how many) after every step.
@@ -114,6 +118,7 @@ def fit(
         _seed(objective, optimizer, seed)
     _warn_of_num_data(objective, loader)
     _warn_of_idle_parameters(objective, optimizer)
+    _check_average(average, objective, optimizer, keep)
     if isinstance(optimizer, Langevin):
         check_sampler(objective, optimizer, clip)
         warn_of_no_draws(optimizer, keep)
@@ -121,7 +126,7 @@ def fit(
     if scheduler is not None and scheduler.optimizer is not optimizer:
         raise InputError("this scheduler moves the rates of another optimiser: build it on the one that fit gets.")
     probe = None if val is None else batches.joined(val)
-    run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir, monitors)
+    run = Run(objective, optimizer, loader, scheduler, epochs, steps, accumulate, keep, run_dir, monitors, average)
     if isinstance(optimizer, Langevin) and keep is not None:
         warn_of_burn_in(optimizer, keep, run.total)
     run.begin(resume)
@@ -149,7 +154,8 @@ def fit(
                 if not run.unfinished():
                     break
             wanted = (run.epoch + 1) % val_every == 0 or run.last_epoch()
-            scores = {} if probe is None or not wanted else _validate(objective, probe, val_samples)
+            with nullcontext() if average is None else average.applied():
+                scores = {} if probe is None or not wanted else _validate(objective, probe, val_samples)
             row = run.log(scores)
             report.epoch(run.epoch, row, run.last_epoch())
             if run.exhausted:
@@ -184,6 +190,18 @@ def _seed(objective: Objective, optimizer: Optimizer, seed: int) -> None:
     random.seed(seed)
     for noise in noises(objective, optimizer):
         noise.seed(fresh_seed())  # a stream of its own, not the global one over again
+
+
+def _check_average(average: Average | None, objective: Objective, optimizer: Optimizer, keep: Thin | None) -> None:
+    if average is None:
+        return
+    if average.module is not objective:
+        raise InputError("this average is of another module: build it on this objective, optim.Average(objective).")
+    if keep is not None or isinstance(optimizer, Langevin):
+        raise InputError(
+            "average= makes one setting of a run's iterates, and a sampler's are draws, to be kept as they are: leave"
+            " average= out, or train with an optimiser and no keep=."
+        )
 
 
 def _warn_of_idle_parameters(objective: Objective, optimizer: Optimizer) -> None:

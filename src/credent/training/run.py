@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from credent.errors import CheckpointError, InputError
 from credent.families import Draws, Posterior
 from credent.objectives import Objective
+from credent.optim.average import Average
 from credent.training import batches, checkpoint, generators
 from credent.training.distributed import Group
 from credent.training.fingerprint import changed, fingerprint
@@ -48,11 +49,12 @@ class Run:
         thin: Thin | None,
         run_dir: str | Path | None,
         monitors: Sequence[Monitor] = (),
+        average: Average | None = None,
     ) -> None:
         if (epochs is None) == (steps is None):
             raise InputError("fit needs to know how long: write epochs=10, or steps=5000, not both.")
         self.objective, self.optimizer, self.loader, self.scheduler = objective, optimizer, loader, scheduler
-        self.epochs, self.accumulate = epochs, accumulate
+        self.epochs, self.accumulate, self.average = epochs, accumulate, average
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.monitors = Monitors(monitors)
         self.device = objective.layout.first().device
@@ -66,7 +68,7 @@ class Run:
         self.epoch = self.batch = self.step = 0
         self.exhausted = False
         self._tally = Tally()
-        what = (objective, optimizer, scheduler, loader, accumulate, self.generators, thin)
+        what = (objective, optimizer, scheduler, loader, accumulate, self.generators, thin, average)
         self._fingerprint = fingerprint(*what)  # as it is begun: rates and counters move
         self._epoch_start: dict[str, Any] | None = None
         self._position: dict[str, Any] | None = None
@@ -120,6 +122,8 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
         self._tally = Tally(state["tally"])
         self.monitors.recall(state["monitors"])
@@ -142,6 +146,7 @@ class Run:
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "epoch": self.epoch,
             "batch": self.batch,
             "step": self.step,
@@ -154,12 +159,15 @@ class Run:
         }
 
     def end(self) -> Result:
-        """The posterior, in the run directory too."""
+        """The posterior, in the run directory too; checkpoints have the last iterate, from which a run may go on."""
         self.watch.parameters(self.step)
         if self.run_dir is not None and self.first:
             if self.kept is not None:
                 self.kept.end()
             self.save()
+        if self.average is not None:
+            self.average.apply()
+        if self.run_dir is not None and self.first:
             drawn = None if self.kept is None else Draws(self.kept.draws)
             save(self.objective, self.run_dir / "posterior.safetensors", drawn)
         self.group.wait()  # until the files are there for all
@@ -224,6 +232,8 @@ class Run:
         if clip is not None:
             nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update()
         self.step += 1
         if self.first and (seen := self.monitors.look(self.objective, self.step)):
             self.history.append({"step": self.step, "epoch": self.epoch + 1, **seen})
