@@ -72,8 +72,8 @@ def test_the_chain_has_the_law_of_the_exact_posterior(temperature):
     x, arms, rewards = trials(20)
     count, eps = 300, 0.01
     schedule = Schedule(random=0, every=20, steps=400, batch=20)
+    torch.manual_seed(0)  # of the sampler's noise
     player = SGLD(hidden=(), lr=eps, temperature=temperature, schedule=schedule).start(3, 2, range(count))
-    torch.manual_seed(0)
     player.learn(*(t.expand(-1, count, *t.shape[2:]) for t in (x, arms, rewards)))
     weight, bias = (p.detach().double() for p in player.net.parameters())
     theta = torch.cat([weight.view(count, 2, 3), bias.view(count, 2, 1)], 2)

@@ -126,9 +126,7 @@ def bnp_matrix(layer, state):
 def test_preconditioned_by_layer_inputs():
     net = network()
     sampler = cr.samplers.BNPSGLD(net, lr=1e-9, num_data=10, temperature=0.0)
-    condition = Condition(
-        net, units=2, precondition=lambda params, vs: sampler.preconditioner.diffuse(sampler.state, params, vs)
-    )
+    condition = Condition(net, units=2, precondition=sampler.precondition)
     seen = run(net, condition, step=sampler.step)
     numbers = condition.numbers()
     for name in ("0", "2", "5"):

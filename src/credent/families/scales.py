@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from credent.errors import InputError
 from credent.layout import Layout
 
+_LOG2_E = math.log2(math.e)
+
 
 class Scales(nn.Module):
     """One positive number per random weight."""
@@ -48,6 +50,9 @@ class Scales(nn.Module):
         if self._cache is not None:
             return self._cache
         rho = self.log_sigma().detach()
+        if rho.dtype == torch.float32 and rho.device.type == "cpu":  # torch's exp takes twice the time of these two
+            powers = torch.mul(rho, _LOG2_E, out=self.layout.vector(rho))
+            return torch.exp2(powers, out=powers)
         return torch.exp(rho, out=self.layout.vector(rho))
 
     def sigma(self) -> Tensor:

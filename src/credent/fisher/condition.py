@@ -115,8 +115,8 @@ class Condition:
     net: a network, or an objective over one; layers have the names of its `named_modules()`.
     layers: names or patterns ("body.*"); None takes all linear and convolutional layers.
     units: of each layer so many units, the first, have full blocks; elementwise numbers are of all units.
-    precondition: puts P v in the place of v, `lambda params, vs: sampler.preconditioner.diffuse(sampler.state, params,
-        vs)` for a sampler; P is taken as it is when the numbers are.
+    precondition: puts P v in the place of v, `sampler.precondition` for a sampler; P is taken as it is when the numbers
+        are.
     every, report: as a monitor, optimiser steps between two observations, and observations between two reports.
     max_bytes: that the blocks may fill.
     """

@@ -5,10 +5,10 @@ For one unit of a layer, theta = [b; w] and h the layer's input with m entries, 
     G = P P',    P = U D / q,    U = [1 -mu'; 0 I],    D = diag(1, 1/s),    s^2 = var + eps1 max(var) + eps2
 
 turns [1; h] into something centred and of unit variance. mu and var are running averages of the inputs' mean and
-variance, and q^2 = max(m / n, 1) with n the rows of a minibatch. With the gradient (g_w, g_b) and the noise (x_w, x_b):
+variance, and q^2 = max(m / n, 1) with n the rows of a minibatch. Of a gradient (g_w, g_b) and of any (u_w, u_b):
 
-    g_w <- (g_w - mu g_b) / (s^2 q^2),    g_b <- g_b / q^2 - <g_w, mu>             (with the new g_w: exactly G g)
-    x_w <- x_w / (s q),                   x_b <- x_b / q   - <x_w, mu>             (with the new x_w: exactly P x)
+    P' g:    (g_w - mu g_b) / (s q),        g_b / q
+    P u:     u_w / (s q),                   u_b / q - <u_w, mu> / (s q)
 
 Lange, Deng, Ye, Lin 2023 print sqrt(q) where the noise needs q: its covariance is then G q, so that T is q and not 1
 whenever a layer is wider than the minibatch; `noise="printed"` does as they print. In a convolution h is the patch that
@@ -69,18 +69,18 @@ class Layer:
 
 @dataclass(frozen=True)
 class Map:
-    """P and G of one layer, in shapes that fit its weight."""
+    """P of one layer, in shapes that fit its weight."""
 
     mean: Tensor
     """mu."""
     root: Tensor
-    """1 / (s q), of the noise; 1 / (s sqrt q) as printed."""
-    gain: Tensor
-    """1 / (s^2 q^2)."""
+    """1 / (s q)."""
+    pull: Tensor
+    """mu / (s q)."""
     unit_root: float
-    """1 / q, of the noise; 1 / sqrt q as printed."""
-    unit_gain: float
-    """1 / q^2."""
+    """1 / q."""
+    hotter: float
+    """What the noise is multiplied by: 1, or sqrt q as printed."""
 
 
 @dataclass(frozen=True)
@@ -110,32 +110,36 @@ class InputNormalising(Preconditioner):
             given = dict(zip(params, grads, strict=True))
             self.fallback.adapt(state, others, [given[p] for p in others])
 
-    def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
-        """G g, the weight's part first because the bias's is made of it."""
-        given, onto = dict(zip(params, grads, strict=True)), dict(zip(params, moved, strict=True))
-        layers, others = self._split(state, params)
-        for layer in layers:
-            g = self._map(state, layer)
-            weight = given[layer.weight]
-            if layer.bias is not None:
-                bias = given[layer.bias]
-                weight = torch.addcmul(weight, g.mean, layer.over_units(bias), value=-1)
-                onto[layer.bias].add_(bias, alpha=rate * g.unit_gain).sub_(_dot(weight, g.mean * g.gain), alpha=rate)
-            onto[layer.weight].addcmul_(weight, g.gain, value=rate)
-        if others:
-            self.fallback.drift(state, others, [given[p] for p in others], [onto[p] for p in others], rate)
-
-    def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
-        """P xi, likewise."""
-        given = dict(zip(params, noise, strict=True))
+    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
+        """P' g; what `u` holds is noise, and is made as hot as it should be."""
+        given, onto = dict(zip(params, grads, strict=True)), dict(zip(params, u, strict=True))
         layers, others = self._split(state, params)
         for layer in layers:
             p = self._map(state, layer)
-            weight = given[layer.weight].mul_(p.root)
+            if p.hotter != 1:
+                torch._foreach_mul_([onto[each] for each in layer.params], p.hotter)
+            weight = given[layer.weight]
             if layer.bias is not None:
-                given[layer.bias].mul_(p.unit_root).sub_(_dot(weight, p.mean))
+                bias = given[layer.bias]
+                weight = torch.addcmul(weight, p.mean, layer.over_units(bias), value=-1)
+                onto[layer.bias].add_(bias, alpha=rate * p.unit_root)
+            onto[layer.weight].addcmul_(weight, p.root, value=rate)
         if others:
-            self.fallback.diffuse(state, others, [given[p] for p in others])
+            self.fallback.whiten(state, others, [given[p] for p in others], [onto[p] for p in others], rate)
+
+    def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
+        """P u."""
+        given, onto = dict(zip(params, u, strict=True)), dict(zip(params, moved, strict=True))
+        layers, others = self._split(state, params)
+        for layer in layers:
+            p = self._map(state, layer)
+            weight = given[layer.weight]
+            onto[layer.weight].addcmul_(weight, p.root, value=scale)
+            if layer.bias is not None:
+                pulled = _dot(weight, p.pull)
+                onto[layer.bias].add_(given[layer.bias], alpha=scale * p.unit_root).sub_(pulled, alpha=scale)
+        if others:
+            self.fallback.move(state, others, [given[p] for p in others], [onto[p] for p in others], scale)
 
     def freeze(self) -> None:
         """Look no more."""
@@ -166,10 +170,8 @@ class InputNormalising(Preconditioner):
             variance = (variance + (self.floor[0] * variance.amax(1, keepdim=True) + self.floor[1])).flatten()
             count = (self.batch_size or known["rows"]) * (known["positions"] if self.rows == "positions" else 1)
             q = max(layer.weight[0].numel() / count, 1.0) ** 0.5
-            hotter = 1.0 if self.noise == "exact" else q**0.5
-            mean, gain = layer.over_inputs(known["mean"]), layer.over_inputs((variance * q**2).reciprocal_())
-            root = gain.sqrt() if hotter == 1 else gain.sqrt() * hotter
-            known["_map"] = Map(mean, root, gain, hotter / q, 1 / q**2)
+            mean, root = layer.over_inputs(known["mean"]), layer.over_inputs((variance * q**2).rsqrt_())
+            known["_map"] = Map(mean, root, mean * root, 1 / q, 1.0 if self.noise == "exact" else q**0.5)
         found: Map = known["_map"]
         return found
 

@@ -2,8 +2,10 @@
 
     U(w) = -log p(w) - sum_i log p(y_i | x_i, w) = N x (MAP's loss),        target  exp(-U(w) / T)
 
-    w <- w - (eps/2) G grad U + sqrt(eps T) P xi,        G = P P',  xi ~ N(0, I)                       momentum = 0
-    v <- m v - (eps/2) G grad U + sqrt(eps (1 - m) T) P xi,        w <- w + v                          momentum = m
+    w <- w + P u,        u = sqrt(eps T) xi - (eps/2) P' grad U,        xi ~ N(0, I)                     momentum = 0
+    v <- m v + P u,      u = sqrt(eps (1 - m) T) xi - (eps/2) P' grad U,        w <- w + v               momentum = m
+
+So the drift is that of G = P P', and the noise has its covariance.
 
 `lr` is eps, the papers' step size; the gradient is that of `MAP`'s loss, in nats per datum, and N = `num_data` makes it
 grad U. A fixed G has this target as eps -> 0; at a finite eps the law of a quadratic U is known exactly (the discrete
@@ -43,12 +45,12 @@ class Preconditioner(ABC):
         """Learn from this step; not called once frozen."""
 
     @abstractmethod
-    def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
-        """Add rate x G g to `moved`."""
+    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
+        """Add rate x P' g to `u`."""
 
     @abstractmethod
-    def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
-        """P xi, in the place of xi."""
+    def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
+        """Add scale x P u to `moved`."""
 
     @abstractmethod
     def freeze(self) -> None:
@@ -61,12 +63,13 @@ class Identity(Preconditioner):
     def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
         """Nothing to learn."""
 
-    def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
+    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
         """The gradient itself."""
-        torch._foreach_add_(moved, grads, alpha=rate)
+        torch._foreach_add_(u, grads, alpha=rate)
 
-    def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
-        """The noise itself."""
+    def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
+        """As it is."""
+        torch._foreach_add_(moved, u, alpha=scale)
 
     def freeze(self) -> None:
         """Nothing to freeze."""
@@ -137,13 +140,19 @@ class Langevin(Optimizer, ABC):
         if momentum:
             moved = [state[p].setdefault("velocity", torch.zeros_like(p)) for p in params]
             torch._foreach_mul_(moved, momentum)
-        self.preconditioner.drift(state, params, grads, moved, -eps / 2 * self.num_data)
-        if group["temperature"]:
-            noise = self._normal(params)
-            self.preconditioner.diffuse(state, params, noise)
-            torch._foreach_add_(moved, noise, alpha=math.sqrt(eps * (1 - momentum) * group["temperature"]))
+        spread = math.sqrt(eps * (1 - momentum) * group["temperature"])
+        u = self._normal(params) if spread else [torch.zeros_like(p) for p in params]
+        self.preconditioner.whiten(state, params, grads, u, -eps / 2 * self.num_data / (spread or 1.0))
+        self.preconditioner.move(state, params, u, moved, spread or 1.0)
         if momentum:
             torch._foreach_add_(params, moved)
+
+    @torch.no_grad()
+    def precondition(self, params: list[Tensor], vectors: list[Tensor]) -> None:
+        """P v in the place of v, for vectors v of the parameters' shapes."""
+        found = [torch.zeros_like(v) for v in vectors]
+        self.preconditioner.move(self.state, params, vectors, found, 1.0)
+        torch._foreach_copy_(vectors, found)
 
     def _normal(self, like: list[Tensor]) -> list[Tensor]:
         """Standard normal numbers, drawn in one call (for each type and device) into memory that is kept."""

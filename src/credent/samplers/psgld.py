@@ -15,7 +15,6 @@ True
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -47,37 +46,35 @@ class RMSprop(Preconditioner):
                 state[p]["square"] = g.square()
             self._prepare(state[p])
 
-    def drift(self, state: State, params: list[Tensor], grads: list[Tensor], moved: list[Tensor], rate: float) -> None:
-        """g / (damping + sqrt V)."""
-        torch._foreach_addcmul_(moved, grads, self._prepared(state, params, "_gain"), value=rate)
+    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
+        """g / sqrt(damping + sqrt V)."""
+        torch._foreach_addcmul_(u, grads, self._roots(state, params), value=rate)
 
-    def diffuse(self, state: State, params: list[Tensor], noise: list[Tensor]) -> None:
-        """xi / sqrt(damping + sqrt V)."""
-        torch._foreach_mul_(noise, self._prepared(state, params, "_root"))
+    def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
+        """u / sqrt(damping + sqrt V)."""
+        torch._foreach_addcmul_(moved, u, self._roots(state, params), value=scale)
 
     def freeze(self) -> None:
         """V stays as it is."""
 
-    def _prepared(self, state: State, params: list[Tensor], which: Literal["_gain", "_root"]) -> list[Tensor]:
-        """G or its root, also of a V that was loaded."""
+    def _roots(self, state: State, params: list[Tensor]) -> list[Tensor]:
+        """P, also of a V that was loaded."""
         for p in params:
-            if which not in state[p]:
+            if "_root" not in state[p]:
                 self._prepare(state[p])
-        return [state[p][which] for p in params]
+        return [state[p]["_root"] for p in params]
 
     def _prepare(self, known: dict[str, Tensor]) -> None:
-        """G and its root, in the memory that they had."""
+        """P = (damping + sqrt V)^(-1/2), in the memory that it had."""
         if "square" not in known:
             raise InputError(
                 "a parameter had its first gradient after the burn-in, so that RMSprop knows nothing of its scale:"
                 " write a longer burn_in=, one that ends after all parameters have been trained on, or sample it"
                 " with SGLD."
             )
-        for name in ("_gain", "_root"):
-            if name not in known:
-                known[name] = torch.empty_like(known["square"])
-        gain = torch.sqrt(known["square"], out=known["_gain"]).add_(self.damping).reciprocal_()
-        torch.sqrt(gain, out=known["_root"])
+        if "_root" not in known:
+            known["_root"] = torch.empty_like(known["square"])
+        torch.sqrt(known["square"], out=known["_root"]).add_(self.damping).rsqrt_()
 
 
 class PSGLD(Langevin):

@@ -73,7 +73,7 @@ class Training(Cell):
             net,
             "body.*",  # the convolutions
             units=1,
-            precondition=lambda params, vectors: sampler.preconditioner.diffuse(sampler.state, params, vectors),
+            precondition=sampler.precondition,
             report=len(loader) * max(1, self.size.epochs // LOOKS),
         )
         done = fit(
