@@ -11,6 +11,12 @@ from credent.errors import InputError
 from credent.layout import Layout, Role
 
 
+@pytest.fixture(autouse=True)
+def _short_vectors_are_kept_too(monkeypatch):
+    """So that small networks show what happens to memory that large ones use again."""
+    monkeypatch.setattr("credent.layout._SHORT", 0)
+
+
 class Net(nn.Module):
     """A backbone, a head, and an embedding that is also the decoder."""
 

@@ -1,6 +1,7 @@
 """Normal numbers from a table: their law, beside a naive way of making the same ones."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ import torch
 from scipy import special, stats
 
 import credent.quick_normal
-from credent.noise import Noise
-from credent.quick_normal import _BLOCK, _ENOUGH, quick_normal_, suits
+from credent.noise import _ENOUGH, _POOL, Noise
+from credent.quick_normal import _BLOCK, quick_normal_, suits
 
 MANY = 4_000_001
 
@@ -109,22 +110,64 @@ def test_noise_is_quick_for_many_numbers_of_float32_that_lie_together(monkeypatc
     calls = []
     monkeypatch.setattr("credent.noise.quick_normal_", lambda out, g: calls.append(len(out)) or out.zero_())
     noise = Noise(seed=0)
-    many = torch.empty(_ENOUGH)
+    many = torch.empty(_POOL)
     assert noise.normal(many).count_nonzero() == 0
-    for other in (many[1:], many.double(), torch.empty(2 * _ENOUGH)[::2]):
+    for other in (many.double(), torch.empty(2 * _POOL)[::2]):
         assert not suits(other)
-    noise.normal_(many[1:])
-    assert calls == [_ENOUGH]
+        assert noise.normal_(other).count_nonzero() > 0
+    assert noise.normal(torch.empty(_ENOUGH - 1)).count_nonzero() > 0
+    assert calls == [_POOL]
 
 
-def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers():
-    noise, other, like = Noise(seed=4), Noise(seed=5), torch.empty(_ENOUGH)
-    noise.paired(Noise.normal, like)
+def test_draws_of_thousands_are_taken_from_one_pool_in_turn():
+    noise, size = Noise(seed=4), _POOL // 3 - 1  # three fill it but for three numbers, which are left
+    first = quick_normal_(torch.empty(_POOL), torch.Generator().manual_seed(4))
+    drawn = [noise.normal(torch.empty(size)) for _ in range(4)]
+    for k in range(3):
+        assert torch.equal(drawn[k], first[k * size : (k + 1) * size])
+    assert len(torch.cat(drawn).unique()) > 0.99 * 4 * size
+    assert not torch.equal(drawn[3], drawn[0])
+    shaped = noise.normal(torch.empty(10, size // 10))
+    assert shaped.shape == (10, size // 10)
+
+
+def test_numbers_of_the_pool_and_of_the_generator_have_nothing_to_do_with_each_other():
+    noise = Noise(seed=5)
+    pooled, few = noise.normal(torch.empty(_ENOUGH)), noise.normal(torch.empty(_ENOUGH - 1))
+    together = np.corrcoef(pooled[:-1], few)[0, 1]
+    assert abs(together) < 4 / math.sqrt(_ENOUGH)
+    assert not torch.equal(few, Noise(seed=5).normal(torch.empty(_ENOUGH - 1)))
+
+
+@pytest.mark.parametrize("size", [_ENOUGH, 50_000, _POOL // 2, _POOL])
+@pytest.mark.parametrize("taken", [0, 1, 2, 5, 7])
+def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers(size, taken):
+    """Anywhere in a pool and in a pair, with a few numbers drawn in between."""
+    noise, other, like = Noise(seed=4), Noise(seed=5), torch.empty(size)
+    for _ in range(taken):
+        noise.paired(Noise.normal, like)
+        noise.normal(torch.empty(3))
     other.load_state_dict(noise.state_dict())
-    for _ in range(3):
+    for _ in range(8):
         (e, sign), (same, other_sign) = noise.paired(Noise.normal, like), other.paired(Noise.normal, like)
         assert sign == other_sign
         assert torch.equal(e, same)
+        assert torch.equal(noise.normal(torch.empty(3)), other.normal(torch.empty(3)))
+
+
+def test_a_copy_has_no_pool_and_goes_on_all_the_same():
+    noise, like = Noise(seed=6), torch.empty(_ENOUGH)
+    noise.normal(like)
+    copied = pickle.loads(pickle.dumps(noise))
+    assert copied._pool is None
+    assert torch.equal(copied.normal(like), noise.normal(like))
+
+
+def test_a_seed_begins_a_new_pool():
+    noise, like = Noise(seed=7), torch.empty(_ENOUGH)
+    first = noise.normal(like)
+    noise.seed(7)
+    assert torch.equal(noise.normal(like), first)
 
 
 def test_it_does_not_mind_torchs_default_device():

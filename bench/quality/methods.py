@@ -71,6 +71,7 @@ _BETA = (0.03, 0.1, 0.3, 1.0)
 _LIGHT = (0.01, 0.03, 0.1, 0.3)
 _DECAY = (0.1, 0.3, 1.0, 3.0)
 _MAP = (0.01, 0.03, 0.1, 0.3)  # of a prior of variance 1/fan_in: stronger decays still than those, of a prior N(0, 1)
+_COLDER = (0.003, 0.01, 0.03, 0.1)
 _AS_DOCUMENTED = (1.0, 1.0, 1.0, 1.0)
 _HEAVY = (0.005, 0.01, 0.02, 0.05)
 _MEMBERS = defaults.members("fashion_mnist", "vi")
@@ -91,12 +92,14 @@ def _layers(label: str, peer: str, moved: tuple[Four, Four] | None = None) -> di
 METHODS: dict[str, Method] = {
     "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _MAP, moved=(_VI, _MAP)),
     "vi": Method("VI", "credent", _ours(ours.vi), _VI, _BETA, moved=(_VI, _LIGHT)),
+    "map_averaged": Method("MAP, averaged", "credent", _ours(ours.map_averaged), _ADAM, _MAP, moved=(_ADAM, _COLDER)),
+    "vi_averaged": Method("VI, averaged", "credent", _ours(ours.vi_averaged), _VI, _BETA, moved=(_VI, _LIGHT)),
     "vi_slower": Method("VI, scales slower", "credent", _ours(ours.vi_slower), _VI, _BETA, moved=(_FAST, _BETA)),
     "vi_last": Method("VI, last layer", "credent", _ours(ours.vi_last), _ADAM, _BETA, moved=(_ADAM, _LIGHT)),
     "vi_default": Method(
         f"VI, the recipe's, {_MEMBERS} members",
         "credent",
-        _ours(ours.vi),
+        _ours(ours.vi_averaged if _RECIPE["schedule"] == "average" else ours.vi),
         (_RECIPE["lr"],) * 4,
         (_RECIPE["beta"],) * 4,
         members=_MEMBERS,

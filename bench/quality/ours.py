@@ -4,6 +4,7 @@ Of a chain, the task's rate is that of the mean loss, so that it means what SGD'
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,20 @@ def _trained(
     bnn = kind(net, cr.likelihoods.Categorical(), num_data=task.num_data, beta=task.beta, **options)
     groups = bnn.param_groups(lr=task.lr, ratio=ratio)
     return _bayesian(bnn, task.annealed(torch.optim.Adam(groups, fused=True)))
+
+
+def _averaged(net: nn.Module, task: Task, kind: Callable[..., Objective], ratio: float = FASTER) -> Bayesian:
+    """At a constant rate; predicts with the average of the weights, which steps take in and the end applies."""
+    bnn = kind(net, cr.likelihoods.Categorical(), num_data=task.num_data, beta=task.beta)
+    average = cr.optim.Average(bnn)
+    made = _bayesian(bnn, torch.optim.Adam(bnn.param_groups(lr=task.lr, ratio=ratio), fused=True))
+
+    def step(x: Tensor, y: Tensor) -> object:
+        loss = made.step(x, y)
+        average.update()
+        return loss
+
+    return replace(made, step=step, finish=lambda _: average.apply())
 
 
 def _chain(net: nn.Module, task: Task, kind: Callable[..., Langevin], adapts: bool) -> Bayesian:
@@ -76,6 +91,8 @@ def dropout(net: nn.Module, task: Task) -> Bayesian:
 
 map_ = partial(_trained, kind=cr.MAP)
 vi = partial(_trained, kind=cr.VI)
+map_averaged = partial(_averaged, kind=cr.MAP)
+vi_averaged = partial(_averaged, kind=cr.VI)
 vi_slower = partial(_trained, kind=cr.VI, ratio=SLOWER)
 vi_last = partial(_trained, kind=cr.VI, random="head*")
 vl = partial(_trained, kind=cr.VL)

@@ -37,6 +37,7 @@ _SUMMING = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSE
 
 
 _KEPT = 7  # as many vectors as one training step holds at a time
+_SHORT = 1 << 17  # numbers: torch's allocator is fast enough
 _OURS = 2  # references to a storage when only the list of kept vectors has it: the tensor's and the one that asks
 
 
@@ -110,16 +111,21 @@ class Layout:
         """A vector (P,) of the type and device of `like` with anything in it.
 
         Memory that nobody else refers to any more is handed out again: fresh pages for vectors of many megabytes cost
-        more than the arithmetic on them. Not for two threads at a time.
+        more than the arithmetic on them, and looking for some more than a short vector. Not for two threads at a time.
         """
+        if self.num_params < _SHORT:
+            return self._new(like)
         for kept in self._vectors:
             alone = torch._C._storage_Use_Count(kept.untyped_storage()._cdata) == _OURS
             if alone and kept.dtype == like.dtype and kept.device == like.device:
                 return kept.detach()
-        with torch.inference_mode(False):  # it outlives the mode in which it is asked for first
-            new = torch.empty(self.num_params, dtype=like.dtype, device=like.device)
+        new = self._new(like)
         self._vectors = [*self._vectors[-_KEPT + 1 :], new]
         return new.detach()  # or what is written to it would leave its history on the one that is kept
+
+    def _new(self, like: Tensor) -> Tensor:
+        with torch.inference_mode(False):  # it may outlive the mode in which it is asked for
+            return torch.empty(self.num_params, dtype=like.dtype, device=like.device)
 
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
         """One vector of all random parameters, (P,), in memory of its own."""

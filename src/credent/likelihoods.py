@@ -69,6 +69,9 @@ class Likelihood(nn.Module, ABC):
         """The mixture over the outputs of several draws."""
 
 
+_NONE = torch.iinfo(torch.int64).min  # the label that torch may pass over: none has it
+
+
 class Categorical(Likelihood):
     """One of C classes. Extra axes (positions of a sequence) are summed within a datum.
 
@@ -100,8 +103,14 @@ class Categorical(Likelihood):
         """-(1/n) sum_i log p(y_i | f_i); where a datum is one label, as torch's mean, with fewer nodes in the graph."""
         if outputs.ndim != 2 or type(self).log_prob is not Categorical.log_prob:  # a subclass pays its own
             return super().mean_nll(outputs, y)
-        self._check(outputs, y)
-        return functional.cross_entropy(self.logits(outputs), y.long())
+        self._check_shape(outputs, y)
+        if outputs.device.type != "cpu":  # which would stop at a wrong label, and for good
+            self._check_range(outputs, y)
+        try:
+            return functional.cross_entropy(self.logits(outputs), y.long(), ignore_index=_NONE)
+        except IndexError:
+            self._check_range(outputs, y)
+            raise
 
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Classes drawn with their probabilities, (n, ...)."""
@@ -120,6 +129,10 @@ class Categorical(Likelihood):
         return ClassPredictive.average(_log_softmax(self.logits(f)) for f in outputs)
 
     def _check(self, outputs: Tensor, y: Tensor) -> None:
+        self._check_shape(outputs, y)
+        self._check_range(outputs, y)
+
+    def _check_shape(self, outputs: Tensor, y: Tensor) -> None:
         if y.shape == outputs.shape and outputs.ndim > 1:
             raise InputError("Categorical needs class numbers, and y has the shape of the logits: write y.argmax(-1).")
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
@@ -135,6 +148,8 @@ class Categorical(Likelihood):
                     else ""
                 )
             )
+
+    def _check_range(self, outputs: Tensor, y: Tensor) -> None:
         low, high = (int(v) for v in torch.aminmax(y)) if y.numel() else (0, 0)
         if low < 0 or high >= outputs.shape[-1]:
             raise InputError(

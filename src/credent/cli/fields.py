@@ -2,7 +2,7 @@
 
 import typer
 
-from credent.recipe import FAMILIES, METHODS, MODELS, PRIORS
+from credent.recipe import FAMILIES, METHODS, MODELS, PRIORS, SCHEDULES
 
 DATA = typer.Option(help="Data set; `credent list` names them.")
 MODEL = typer.Option(help=" · ".join(MODELS))
@@ -11,6 +11,9 @@ EPOCHS = typer.Option(help="Passes over the training data. Default: by data set.
 BATCH_SIZE = typer.Option(help="Examples per step. Default: by data set.")
 LR = typer.Option(help="Learning rate of the means, or a sampler's eps. Default: by data.")
 SCALE_LR = typer.Option(help="Learning rate of the scales. Default: by data set.")
+SCHEDULE = typer.Option(
+    help=" · ".join(f"{name}: {meaning}" for name, meaning in SCHEDULES.items()) + ". Default: by data."
+)
 BETA = typer.Option(help="Weight of the penalty; 1 is Bayes' rule. Default: by data.")
 TEMPERATURE = typer.Option(help="Samplers: 1 is the posterior, less is colder. Default: beta.")
 WEIGHT_SAMPLES = typer.Option(help="Draws of the weights per step. Default: by data.")

@@ -28,7 +28,8 @@ from credent.layout import Layout
 
 _BLOCK = 1 << 16  # numbers
 
-_Constant = Literal["precision of each tensor", "precision of each weight", "loc of each weight"]
+Counts = tuple[int, ...]
+_Constant = Literal["loc", "precision"]
 
 
 class DiagonalGaussian:
@@ -57,7 +58,9 @@ class LaidGaussian:
         self.log_scales = sum(shape.numel() * math.log(of.scale[k]) for k, shape in layout.shapes.items())
         self._locs = [of.loc[k] for k in layout.names]
         self._precisions = [of.scale[k] ** -2 for k in layout.names]
-        self._kept: dict[tuple[_Constant, torch.dtype, torch.device], Tensor] = {}
+        self._ones = (1,) * len(layout.names)
+        self._sizes = tuple(shape.numel() for shape in layout.shapes.values())
+        self._kept: dict[tuple[Counts, _Constant, torch.dtype, torch.device], Tensor] = {}
 
     # -- for tensors --------------------------------------------------------------------------------------------------
 
@@ -65,9 +68,16 @@ class LaidGaussian:
         """w - m, for tensors of any shape; most rest at zero and need no subtraction."""
         return [w - m if m else w for w, m in zip(tensors, self._locs, strict=True)]
 
-    def squares(self, tensors: Sequence[Tensor]) -> Tensor:
-        """|w_k - m_k|^2, (K,)."""
-        return torch.stack([_square(w.reshape(-1)) for w in self.offsets(tensors)])
+    def quadratic(self, tensors: Sequence[Tensor]) -> Tensor:
+        """sum_k |w_k - m_k|^2 / s_k^2, in blocks: norms of millions of float32 lose digits."""
+        blocks: list[Tensor] = []
+        counts: list[int] = []
+        for w in self.offsets(tensors):
+            parts = (w,) if w.numel() <= _BLOCK else torch.split(w.reshape(-1), _BLOCK)
+            blocks += parts
+            counts.append(len(parts))
+        norms = torch.stack(torch._foreach_norm(blocks))
+        return torch.dot(norms.square(), self._repeated("precision", tuple(counts), norms))
 
     def energy(self, tensors: Sequence[Tensor]) -> Tensor:
         """sum_k |w_k - m_k|^2 / (2 s_k^2), in one pass over the weights, forward and backward."""
@@ -76,7 +86,7 @@ class LaidGaussian:
 
     def pulls(self, c: Tensor) -> Tensor:
         """c / s_k^2, (K,), of one c or one for each tensor."""
-        return c * self._constant("precision of each tensor", c)
+        return c * self._repeated("precision", self._ones, c)
 
     def pulled(self, tensors: Sequence[Tensor], c: Tensor) -> Sequence[Tensor]:
         """c (w_k - m_k) / s_k^2: the gradients of c times the energy."""
@@ -86,29 +96,20 @@ class LaidGaussian:
 
     def flat_offset(self, mu: Tensor) -> Tensor:
         """mu - m, (P,)."""
-        return mu - self._constant("loc of each weight", mu) if any(self._locs) else mu
+        return mu - self._repeated("loc", self._sizes, mu) if any(self._locs) else mu
 
     def flat_precision(self, like: Tensor) -> Tensor:
         """1 / s^2, (P,)."""
-        return self._constant("precision of each weight", like)
+        return self._repeated("precision", self._sizes, like)
 
-    def _constant(self, what: _Constant, like: Tensor) -> Tensor:
-        """Made at first use, of the type and on the device of `like`."""
-        kind = what, like.dtype, like.device
+    def _repeated(self, what: _Constant, counts: Counts, like: Tensor) -> Tensor:
+        """A number of each tensor so many times over: made at first use, of the type and on the device of `like`."""
+        kind = counts, what, like.dtype, like.device
         if kind not in self._kept:
             with torch.inference_mode(False):  # it outlives the mode in which it is asked for first
-                made = torch.tensor(self._locs if what == "loc of each weight" else self._precisions, dtype=like.dtype)
-                if what != "precision of each tensor":
-                    made = made.repeat_interleave(torch.tensor([s.numel() for s in self.layout.shapes.values()]))
-                self._kept[kind] = made.to(like.device)
+                made = torch.tensor(self._locs if what == "loc" else self._precisions, dtype=like.dtype)
+                self._kept[kind] = made.repeat_interleave(torch.tensor(counts)).to(like.device)
         return self._kept[kind]
-
-
-def _square(w: Tensor) -> Tensor:
-    """|w|^2 in blocks: norms and dot products of millions of float32 lose digits."""
-    if len(w) <= _BLOCK:
-        return torch.dot(w, w)
-    return torch.stack([torch.dot(block, block) for block in torch.split(w, _BLOCK)]).sum()
 
 
 class _Energy(torch.autograd.Function):
@@ -118,7 +119,7 @@ class _Energy(torch.autograd.Function):
     def forward(ctx: Any, prior: LaidGaussian, *tensors: Tensor) -> Tensor:
         ctx.prior = prior
         ctx.save_for_backward(*tensors)
-        return prior.pulls(prior.squares(tensors)).sum() / 2
+        return prior.quadratic(tensors) / 2
 
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:

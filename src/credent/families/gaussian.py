@@ -114,7 +114,7 @@ class _KLAndPull(torch.autograd.Function):
         ctx.save_for_backward(*means, rho, variance, *([] if diagonal is None else [diagonal]))
         spread = torch.mul(variance, prior.flat_precision(sigma), out=prior.layout.vector(sigma)).sub_(rho, alpha=2)
         of_scales = spread.sum() / 2 + (prior.log_scales - prior.layout.num_params / 2)  # which nearly cancel
-        kl = prior.pulls(prior.squares(means)).sum() / 2 + of_scales
+        kl = prior.quadratic(means) / 2 + of_scales
         return kl, torch.zeros_like(kl)
 
     @staticmethod

@@ -20,6 +20,7 @@ from credent.errors import InputError
 from credent.evaluation import statistics_for
 from credent.families import Mixture, Posterior
 from credent.objectives import Objective
+from credent.optim import Average
 from credent.predict import predict
 from credent.recipe import chain
 from credent.training import Result, ScaleRatio, fit, load
@@ -130,7 +131,10 @@ class Built:
         else:
             groups = objective.param_groups(given(recipe.lr), recipe.scale_lr)
             optimizer = torch.optim.Adam(groups, fused=True)
-            settings |= {"scheduler": CosineAnnealingLR(optimizer, self.steps), "schedule": "step"}
+            if recipe.schedule == "average":
+                settings["average"] = Average(objective)
+            else:
+                settings |= {"scheduler": CosineAnnealingLR(optimizer, self.steps), "schedule": "step"}
         if recipe.prior == "inverse_reference":  # the one prior that may let go of the scales
             settings["monitors"] = [ScaleRatio(objective, every=max(1, self.steps // _LOOKS))]
         return fit(objective, optimizer, self.loader(member), **settings | options)

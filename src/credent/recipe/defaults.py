@@ -40,8 +40,9 @@ def members(data: str, method: str) -> int:
 
 def of(data: str, method: str, members: int = 1) -> dict[str, Any]:
     """Values by field; a sampler has Bayes' rule, and no `lr` where none is known. Only VI and VL have scales."""
-    found = {"batch_size": 128, **_BY_DATA.get(data, _REGRESSION)}
+    found = {"batch_size": 128, "schedule": "cosine", **_BY_DATA.get(data, _REGRESSION)}
     if method in SAMPLERS:
+        del found["schedule"]
         found |= {"beta": 1.0, "lr": _STEPS.get(data, {}).get(method)}
         found["epochs"] *= 2  # half of them lead to where the draws are
     if method not in ("vi", "vl"):

@@ -33,14 +33,25 @@ from credent.errors import CheckpointError, InputError
 from credent.objectives import MAP, VI, VL, Objective
 from credent.recipe import chain, defaults
 from credent.recipe.built import Built, given
-from credent.recipe.choices import FAMILIES, FOLLOWING, METHODS, MODELS, PRIORS, SAMPLERS, network, number, prior
+from credent.recipe.choices import (
+    FAMILIES,
+    FOLLOWING,
+    METHODS,
+    MODELS,
+    PRIORS,
+    SAMPLERS,
+    SCHEDULES,
+    network,
+    number,
+    prior,
+)
 
 _VAL_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A run. The optimiser is Adam, whose learning rates fall to zero along a cosine; a sampler's step is constant.
+    """A run. The optimiser is Adam; a sampler's step is constant.
 
     None takes the default of the data and the method.
     """
@@ -54,6 +65,8 @@ class Recipe:
     """Learning rate of the means; of a sampler the step size eps."""
     scale_lr: float | None = None
     """Learning rate of the scales, which VI and VL learn."""
+    schedule: str | None = None
+    """What becomes of the rates: "cosine" lets them fall to zero, "average" takes `optim.Average` of the weights."""
     beta: float | None = None
     """Weight of the penalty: 1 is Bayes' rule."""
     temperature: float | None = None
@@ -82,6 +95,13 @@ class Recipe:
             raise InputError(f"family={self.family!r}: method={self.method!r} has no family to choose; leave it out.")
         if self.method not in ("vi", "vl") and self.scale_lr is not None:
             raise InputError(f"scale_lr={self.scale_lr:g}: method={self.method!r} learns no scales; leave it out.")
+        if self.schedule is not None:
+            _check("schedule", self.schedule, SCHEDULES)
+            if self.samples:
+                raise InputError(
+                    f"schedule={self.schedule!r}: the steps of {self.method} are constant and its weights are draws;"
+                    " leave it out."
+                )
         self._check_prior()
         if self.members is None:
             object.__setattr__(self, "members", defaults.members(self.data, self.method) if self.random == "*" else 1)
@@ -160,10 +180,12 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
-        """From config.json; one from before there were members has one."""
+        """From config.json; one from before there were members has one, and a rate that fell along a cosine."""
         try:
-            return cls(**{"members": 1, **json.loads(text)})
-        except (json.JSONDecodeError, TypeError) as error:
+            fields = json.loads(text)
+            before = {"members": 1, "schedule": None if fields["method"] in SAMPLERS else "cosine"}
+            return cls(**before | fields)
+        except (json.JSONDecodeError, TypeError, KeyError) as error:
             raise CheckpointError(f"config.json is not a recipe of this version of credent: {error}.") from error
 
     def build(self, data_dir: str | Path | None = None) -> "Built":
