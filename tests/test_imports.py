@@ -25,7 +25,7 @@ LEVEL = {
     ),
     **dict.fromkeys(("families", "penalty", "cells"), 1),
     "priors": 2,
-    **dict.fromkeys(("penalties", "predict", "fisher"), 3),
+    **dict.fromkeys(("penalties", "predict", "calibrate", "fisher"), 3),
     **dict.fromkeys(("objectives", "samplers", "attacks"), 4),
     **dict.fromkeys(("training", "optim"), 5),
     **dict.fromkeys(("recipe", "evaluation", "bandits"), 6),

@@ -11,6 +11,7 @@ from credent.evaluation import evaluate
 from credent.families import Draws, Mixture
 from credent.likelihoods import Categorical, Gaussian
 from credent.objectives import MAP, VI
+from credent.optim import Average
 from credent.predict import predict
 from credent.priors import Horseshoe
 from credent.recipe import MODELS, Recipe
@@ -169,6 +170,8 @@ def test_only_the_head():
         ({"members": 2.0}, "whole number"),
         ({"members": True}, "whole number"),
         ({"epochs": float("inf")}, "whole number"),
+        ({"schedule": "cosin"}, "Did you mean 'cosine'"),
+        ({"schedule": "average", "method": "sgld"}, "steps of sgld are constant"),
         ({"members": 2, "method": "vl"}, "mean of one q"),
         ({"members": 2, "method": "sgld"}, "credent.chains"),
         ({"members": 2, "random": "head.*"}, "members share one network"),
@@ -195,6 +198,7 @@ def test_bad_fields_are_explained(changes, words):
         ({"family": "radial", "prior": "self_stabilizing"}, "Gaussian"),
         ({"method": "sgld", "data": "cubic", "lr": 1e-5}, "--noise heteroscedastic"),
         ({"members": 2, "data": "cubic"}, "--noise heteroscedastic"),
+        ({"calibrate": True, "data": "cubic"}, "no classes"),
         ({"method": "sgld", "epochs": 1, "batch_size": 1000}, "keeps no draw"),
     ],
 )
@@ -283,3 +287,53 @@ def test_a_samplers_noise_is_not_that_of_the_first_weights(method):
     built = Recipe(method=method, seed=7).build()
     noise = sampler(method, built.objective, 1e-5, 1.0, 100, seed=7).noise.normal(torch.zeros(20))
     assert not torch.equal(noise, torch.randn(20, generator=torch.Generator().manual_seed(7)))
+
+
+@pytest.mark.parametrize(("method", "members"), [("map", 1), ("vi", 2), ("vl", 1), ("psgld", 1)])
+def test_calibrated_by_the_validation_data_and_saved_so(method, members, tmp_path):
+    recipe = Recipe(method=method, members=members, epochs=2, calibrate=True)
+    built = recipe.build()
+    result = built.train(tmp_path, progress=False)
+    temperature = built.objective.likelihood.temperature.item()
+    assert temperature != 1
+    x, y = built.data.val[:]
+    options = {"samples": 10 * members, "how": built.objective.how}
+
+    def nll(at, posterior, tempered):
+        at.likelihood.temperature.fill_(tempered)
+        return -predict(at.net, posterior, at.likelihood, x, **options).log_prob(y).mean().item()
+
+    best = nll(built.objective, result.posterior, temperature)
+    assert best < min(nll(built.objective, result.posterior, t * temperature) for t in (0.9, 1.1))
+    again = Recipe.from_json(recipe.to_json()).build()
+    posterior = again.load(tmp_path)
+    assert again.objective.likelihood.temperature.item() == pytest.approx(temperature)
+    assert nll(again.objective, posterior, temperature) == pytest.approx(best, rel=1e-5)
+
+
+def test_an_average_of_weights_is_what_is_saved(tmp_path):
+    """Adam by hand at a constant rate, averaged by hand."""
+    recipe = Recipe(method="map", epochs=2, schedule="average")
+    built, by_hand = recipe.build(), recipe.build()
+    built.train(tmp_path, progress=False)
+    bnn, average = by_hand.objective, Average(by_hand.objective)
+    optimizer = torch.optim.Adam(bnn.param_groups(recipe.lr), fused=True)
+    loader = by_hand.loader()
+    for _ in range(2):
+        for x, y in loader:
+            optimizer.zero_grad()
+            bnn(x, y).backward()
+            optimizer.step()
+            average.update()
+    average.apply()
+    saved = recipe.build()
+    saved.load(tmp_path)
+    for ours, theirs in zip(bnn.net.parameters(), saved.objective.net.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_config_from_before_there_were_schedules_has_the_one_that_there_was():
+    for method, schedule in (("map", "cosine"), ("sgld", None)):
+        config = json.loads(Recipe(method=method).to_json())
+        del config["schedule"]
+        assert Recipe.from_json(json.dumps(config)).schedule == schedule

@@ -26,6 +26,7 @@ from credent import (
     samplers,
     sweeps,
 )
+from credent.calibrate import calibrate
 from credent.equivalence import equivalence
 from credent.errors import CredentError
 from credent.objectives import MAP, VI, VL
@@ -46,6 +47,7 @@ __all__ = [
     "Thin",
     "attacks",
     "bandits",
+    "calibrate",
     "chains",
     "data",
     "equivalence",

@@ -78,10 +78,15 @@ class Categorical(Likelihood):
     `link` says how outputs f become probabilities: `"softmax"` takes them for logits, p_k = exp(f_k) / sum_j exp(f_j);
     `"logistic"` squashes each by itself and normalises, p_k = s(f_k) / sum_j s(f_j), which is the softmax of log s(f):
     there no output wins by being large, only by the others' being small.
+
+    `temperature`, one unless `credent.calibrate` has set it, divides the logits of predictions, and of nothing else.
     """
+
+    temperature: Tensor
 
     def __init__(self, link: Link = "softmax") -> None:
         super().__init__()
+        self.register_buffer("temperature", torch.ones(()))
         if link not in ("softmax", "logistic"):
             raise InputError(f"Categorical(link={link!r}): write 'softmax' or 'logistic'.")
         self.link = link
@@ -126,7 +131,7 @@ class Categorical(Likelihood):
 
     def predictive(self, outputs: Iterable[Tensor]) -> ClassPredictive:
         """Averaged class probabilities."""
-        return ClassPredictive.average(_log_softmax(self.logits(f)) for f in outputs)
+        return ClassPredictive.average(_log_softmax(self.logits(f) / self.temperature) for f in outputs)
 
     def _check(self, outputs: Tensor, y: Tensor) -> None:
         self._check_shape(outputs, y)
@@ -160,7 +165,13 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """Independent yes/no outputs; outputs are logits of the shape of y."""
+    """Independent yes/no outputs; outputs are logits of the shape of y. `temperature` is as in `Categorical`."""
+
+    temperature: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("temperature", torch.ones(()))
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Log-likelihood of each datum, (n,)."""
@@ -181,7 +192,7 @@ class Bernoulli(Likelihood):
 
     def predictive(self, outputs: Iterable[Tensor]) -> BinaryPredictive:
         """Averaged probabilities."""
-        return BinaryPredictive.average(outputs)
+        return BinaryPredictive.average(f / self.temperature for f in outputs)
 
 
 class Gaussian(Likelihood):

@@ -19,6 +19,7 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from credent.calibrate import calibrate
 from credent.errors import InputError
 from credent.families.dirac import DiracPosterior
 from credent.families.posterior import Variational
@@ -143,17 +144,27 @@ class Objective(nn.Module, ABC):
         Where BatchNorm follows random weights, its statistics are re-estimated for each draw on the last training
         batches, unless `statistics=` gives others.
         """
-        statistics = self.statistics if options.get("how", self.how) == "sampled" else None
-        if statistics is not None and "statistics" not in options:
-            if statistics:
-                options["statistics"] = statistics
-            else:
-                warnings.warn(
-                    "BatchNorm follows random weights, and no training batch has been seen since this objective was"
-                    " built: its running statistics fit no single draw. Write predict(x, statistics=loader).",
-                    stacklevel=2,
-                )
+        options = self._predicting(options)
         return predict(self.net, self.posterior, self.likelihood, x, samples=samples, **options)
+
+    def calibrate(self, x: Any, y: Tensor, samples: int | None = 32, **options: Any) -> float:
+        """Set the temperature of predictions by data that were not trained on, and return it (`credent.calibrate`)."""
+        options = {"how": self.how} | self._predicting(options)
+        return calibrate(self.net, self.posterior, self.likelihood, x, y, samples=samples, **options)
+
+    def _predicting(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a prediction with the statistics that it needs."""
+        statistics = self.statistics if options.get("how", self.how) == "sampled" else None
+        if statistics is None or "statistics" in options:
+            return options
+        if not statistics:
+            warnings.warn(
+                "BatchNorm follows random weights, and no training batch has been seen since this objective was"
+                " built: its running statistics fit no single draw. Write predict(x, statistics=loader).",
+                stacklevel=3,
+            )
+            return options
+        return options | {"statistics": statistics}
 
     def param_groups(
         self, lr: float, scale_lr: float | None = None, *, ratio: float | None = None

@@ -15,15 +15,16 @@ from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader
 
+from credent.calibrate import calibrate
 from credent.data import Data, batches
 from credent.errors import InputError
 from credent.evaluation import statistics_for
-from credent.families import Mixture, Posterior
+from credent.families import Draws, Mixture, Posterior
 from credent.objectives import Objective
 from credent.optim import Average
 from credent.predict import predict
 from credent.recipe import chain
-from credent.training import Result, ScaleRatio, fit, load
+from credent.training import Result, ScaleRatio, fit, load, save
 from credent.training.fit import validated
 from credent.training.history import Row, read
 
@@ -68,11 +69,13 @@ class Built:
         they ended with, and the scores of their average on the validation data.
         """
         count = len(self.members)
+        show = options.get("progress", True) is True
         if count == 1:
-            return self._train(0, run_dir, resume, **options)
+            result = self._train(0, run_dir, resume, **options)
+            self._calibrate(result.posterior, run_dir, show)
+            return result
         if options.get("monitors"):
             raise InputError("monitors= watch one objective, and each member is one: train with members=1 to watch it.")
-        show = options.get("progress", True) is True
         results = []
         for k in range(count):
             if show:
@@ -81,6 +84,7 @@ class Built:
             own = {} if options.get("seed") is None else {"seed": options["seed"] + k * _APART}
             results.append(self._train(k, place, resume, **options | own))
         posterior = Mixture([result.posterior for result in results])
+        self._calibrate(posterior, run_dir, show)
         scores = self._validate(posterior)
         if show and scores:
             told = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
@@ -107,11 +111,31 @@ class Built:
         """Scores of the average on the validation data."""
         if not len(self.data.val):
             return {}
-        first = self.objective
-        x, y = (each.to(first.layout.first().device) for each in self.data.val[:])
-        options: dict[str, Any] = {"samples": _DRAWS * len(self.members)}
-        options["statistics"] = statistics_for(first, posterior, self.data)
-        return validated(predict(first.net, posterior, first.likelihood, x, **options), y)
+        first, (x, y) = self.objective, self._val()
+        return validated(predict(first.net, posterior, first.likelihood, x, **self._averaging(posterior)), y)
+
+    def _calibrate(self, posterior: Posterior, run_dir: str | Path | None, show: bool) -> None:
+        """Set the temperature of predictions, in the files too, where the recipe says so."""
+        if not self.recipe.calibrate:
+            return
+        first, (x, y) = self.objective, self._val()
+        options = {"how": first.how} | self._averaging(posterior)
+        temperature = calibrate(first.net, posterior, first.likelihood, x, y, **options)
+        if run_dir is not None:
+            drawn = posterior if isinstance(posterior, Draws) else None
+            save(first, self._place(run_dir, 0) / "posterior.safetensors", drawn)
+        if show:
+            _console.print(f"temperature {temperature:.4g}, chosen by {len(y):,} validation examples", highlight=False)
+
+    def _val(self) -> tuple[Tensor, Tensor]:
+        """The validation data, where the network is."""
+        x, y = (each.to(self.objective.layout.first().device) for each in self.data.val[:])
+        return x, y
+
+    def _averaging(self, posterior: Posterior) -> dict[str, Any]:
+        """Options of predictions of validation data by all members."""
+        statistics = statistics_for(self.objective, posterior, self.data)
+        return {"samples": _DRAWS * len(self.members), "statistics": statistics}
 
     def _train(self, member: int, run_dir: str | Path | None, resume: bool, **options: Any) -> Result:
         recipe, objective = self.recipe, self.members[member]

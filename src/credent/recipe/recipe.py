@@ -75,6 +75,8 @@ class Recipe:
     """Draws of the weights per training step."""
     members: int | None = None
     """Posteriors that are trained one after the other and averaged; of MAP, a deep ensemble."""
+    calibrate: bool = False
+    """Whether the temperature of predictions is set by the validation data (`credent.calibrate`); of classes alone."""
     prior: str = "gaussian"
     prior_scale: str | None = None
     """A rule, "fan_in", "kaiming" or "glorot", or a number; None is "kaiming". Priors that follow q have none."""
@@ -194,6 +196,9 @@ class Recipe:
         if self.data in defaults.IMAGE_SETS:
             options["val_share"] = _VAL_SHARE
         loaded = load(self.data, data_dir, self.seed, **options)
+        if self.calibrate and (loaded.num_classes is None or not len(loaded.val)):
+            what = "no classes" if loaded.num_classes is None else "no validation data"
+            raise InputError(f"calibrate=True: {self.data} has {what} to choose a temperature by; leave it out.")
         torch.manual_seed(self.seed)
         built = Built(self, loaded, tuple(self._objective(loaded) for _ in range(given(self.members))))
         if self.samples:
