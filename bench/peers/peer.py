@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from credent.objectives import Objective
+
 NAMES = (
     "bayesian_torch",
     "torchbnn",
@@ -89,6 +91,8 @@ class Bayesian:
     """Of a chain: a copy of the network's weights as they are now."""
     finish: Callable[[Iterable[tuple[Tensor, Tensor]]], None] | None = None
     """What is done once, when training has ended, with batches of all the data."""
+    objective: Objective | None = None
+    """Of credent: what predicts, and can be calibrated."""
 
     @torch.no_grad()
     def probabilities(self, x: Tensor, samples: int) -> Tensor:

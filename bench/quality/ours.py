@@ -65,7 +65,8 @@ def _bayesian(bnn: Objective, optimizer: torch.optim.Optimizer) -> Bayesian:
         return {name: p.detach().clone() for name, p in bnn.net.named_parameters()}
 
     step = with_optimiser(bnn, optimizer)
-    return Bayesian(bnn.net, step, mean, mean, bnn.layout.num_params, count(bnn.net), predict, weights)
+    random = bnn.layout.num_params
+    return Bayesian(bnn.net, step, mean, mean, random, count(bnn.net), predict, weights, objective=bnn)
 
 
 def dropout(net: nn.Module, task: Task) -> Bayesian:

@@ -23,8 +23,11 @@ from bench.peers import Bayesian, Task, plain
 from bench.quality.images import Learning
 from bench.quality.methods import Method
 from bench.quality.settings import Size
+from credent import calibrate
 from credent.data import batches
+from credent.families import Mixture
 from credent.models import LeNet5
+from credent.objectives import Objective
 
 T = TypeVar("T")
 _EVERY = 20
@@ -92,11 +95,24 @@ def train(method: Method, data: Learning, lr: float, knob: float, size: Size, se
     """All members of a method, the first of seed `members x seed`."""
     clock = Clock()
     reference = _network(data, seed)
-    members = [
-        _member(method, data, lr, knob, size, seed * method.members + number, clock, reference)
-        for number in range(method.members)
-    ]
+    members, objectives = [], []
+    for number in range(method.members):
+        made, member = _member(method, data, lr, knob, size, seed * method.members + number, clock, reference)
+        members.append(member)
+        objectives.append(made.objective)
+    if method.calibrated:
+        _calibrate([each for each in objectives if each is not None], data, size)
     return Trained(method, members, clock, reference.eval())
+
+
+def _calibrate(objectives: list[Objective], data: Learning, size: Size) -> None:
+    """The temperature that suits the validation images best when all members predict them together."""
+    x, y = data.val[:]
+    first, posterior = objectives[0], Mixture([each.posterior for each in objectives])
+    options = {"samples": size.draws * len(objectives), "how": first.how}
+    temperature = calibrate(first.net, posterior, first.likelihood, x, y, **options)
+    for each in objectives:
+        each.likelihood.get_buffer("temperature").fill_(temperature)
 
 
 def _network(data: Learning, seed: int) -> nn.Module:
@@ -106,7 +122,7 @@ def _network(data: Learning, seed: int) -> nn.Module:
 
 def _member(
     method: Method, data: Learning, lr: float, knob: float, size: Size, seed: int, clock: Clock, reference: nn.Module
-) -> Callable[[Tensor], Tensor]:
+) -> tuple[Bayesian, Callable[[Tensor], Tensor]]:
     loader = batches(data.train, size.batch, shuffle=True, seed=seed)
     steps = size.epochs * len(loader)
     task = Task(num_data=len(data.train), lr=lr, fused=True, beta=knob, steps=steps)
@@ -128,7 +144,7 @@ def _member(
     if made.finish is not None:
         clock.time(lambda: made.finish(batches(data.train, size.batch)), count=0)
     made.net.eval()
-    return _of_chain(made.net, kept) if method.chain else _of_draws(made, size.draws)
+    return made, _of_chain(made.net, kept) if method.chain else _of_draws(made, size.draws)
 
 
 def _of_draws(made: Bayesian, draws: int) -> Callable[[Tensor], Tensor]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -223,13 +224,37 @@ def test_a_chain_keeps_as_many_draws_as_asked_all_of_the_second_half(monkeypatch
     assert len({float(weights["head.bias"][0]) for weights in kept[0]}) == len(kept[0])
 
 
-@pytest.mark.parametrize("name", ["map", "vi", "vl", "ir", "dropout"])
+@pytest.mark.parametrize("name", ["map", "map_averaged", "vi", "vi_averaged", "vl", "ir", "dropout"])
 def test_what_needs_no_peer_learns_rows_of_light(name: str) -> None:
     method, data = METHODS[name], _learning(800)
     size = Size(train=800, val=20, test=20, strange=10, epochs=5, batch=40, draws=3)
     trained = training.train(method, data, method.rates[2], method.knobs[0], size, 0)
     x, y = data.val[:]
     assert scored(trained.probabilities(x), y)["nll"] < 1.0  # ln 10 = 2.3
+
+
+def test_an_averaged_network_predicts_with_the_average_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[int] = []
+    applied: list[int] = []
+    monkeypatch.setattr(cr.optim.Average, "update", lambda self: updates.append(1))
+    monkeypatch.setattr(cr.optim.Average, "apply", lambda self: applied.append(len(updates)))
+    training.train(METHODS["map_averaged"], _learning(), 1e-3, 0.1, SIZE, 1)
+    assert applied == [8]  # once, after all the steps
+
+
+def test_members_are_calibrated_together() -> None:
+    """One temperature, the one that suits the average of their predictions of the validation images."""
+    method = replace(METHODS["map_calibrated"], members=2)
+    size = replace(SIZE, epochs=6)
+    data = _learning(200)
+    images, labels = data.val[:]
+    labels = torch.where(torch.arange(len(labels)) % 3 == 0, (labels + 1) % 10, labels)  # a third of them is wrong
+    data = replace(data, val=TensorDataset(images, labels))
+    trained = training.train(method, data, 5e-3, 0.01, size, 1)
+    plain = training.train(replace(method, calibrated=False), data, 5e-3, 0.01, size, 1)
+    x, y = data.val[:]
+    assert not torch.allclose(trained.probabilities(x), plain.probabilities(x), atol=1e-3)
+    assert scored(trained.probabilities(x), y)["nll"] < scored(plain.probabilities(x), y)["nll"]
 
 
 def test_the_cosine_is_the_tasks_own() -> None:
