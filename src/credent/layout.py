@@ -19,6 +19,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -76,6 +77,8 @@ class Layout:
         self.natural_length = math.sqrt(sum(p.numel() * self.roles[k].natural_scale ** 2 for k, p in params.items()))
         # empty_like gives dense strides in the parameter's own memory order: channels_last stays channels_last
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
+        begins = accumulate(self._sizes, initial=0)
+        self._places = [(self.shapes[k], self.strides[k], begin) for k, begin in zip(self.names, begins, strict=False)]
         self._vectors: list[Tensor] = []
 
     def warn_of_padding(self) -> None:
@@ -134,17 +137,18 @@ class Layout:
     def lay(self, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """A vector with a copy of one tensor per random parameter, and the views into it."""
         flat = self.vector(tensors[0])
-        views = list(self.unflatten(flat).values())
+        views = self.tensors(flat)
         torch._foreach_copy_(views, list(tensors))
         return flat, views
 
     def unflatten(self, flat: Tensor) -> Params:
         """Views into a vector (P,) under the parameters' names and shapes."""
-        views, offset = {}, flat.storage_offset()
-        for name, shape in self.shapes.items():
-            views[name] = flat.as_strided(shape, self.strides[name], offset)
-            offset += shape.numel()
-        return views
+        return dict(zip(self.names, self.tensors(flat), strict=True))
+
+    def tensors(self, flat: Tensor) -> list[Tensor]:
+        """The same views, in the order of the names."""
+        start = flat.storage_offset()
+        return [flat.as_strided(shape, strides, start + begin) for shape, strides, begin in self._places]
 
     def views(self, flat: Tensor) -> Params:
         """`unflatten` for a vector that gradients flow back to."""
@@ -157,7 +161,7 @@ class _Views(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, flat: Tensor, layout: Layout) -> tuple[Tensor, ...]:
         ctx.layout = layout
-        return tuple(layout.unflatten(flat).values())
+        return tuple(layout.tensors(flat))
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -75,24 +75,21 @@ def finite_difference(
         drawn = score(leaf) / rows
         before = gradients(outputs, [*means, *rest], drawn.detach())
         with torch.no_grad():
-            g = layout.lay(before[: len(means)])[0]
-            v = torch.mul(g, sigma, out=layout.vector(sigma)).mul_(sigma)  # its factor b waits for the end
-            value = g.dot(v) * (rows / 2)
-            mu = layout.lay(means)[0]
-            length, size = v.norm(), mu.norm()
+            variance = torch.mul(sigma, sigma, out=layout.vector(sigma))
+            v = torch._foreach_mul(before[: len(means)], layout.tensors(variance))  # its factor b waits for the end
+            diagonal = layout.lay(before[: len(means)])[0].square_()
+            value = diagonal.dot(variance) * (rows / 2)
+            length, size = (torch.stack(torch._foreach_norm(each)).norm() for each in (v, means))
             size = size.clamp_min(layout.natural_length)  # weights that start at zero need a step that is not lost
             step = float(_STEP[sigma.dtype] * size / length) if length > 0 else 1.0  # without any, no step is too long
-            shifted = list(layout.unflatten(torch.add(mu, v, alpha=step, out=v)).values())
+            shifted = torch._foreach_add(means, v, alpha=step)
         moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
         change = (moved.detach() - leaf.detach()) / step
         back, *by_noise = gradients(drawn, [leaf, *noise], change)
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     with torch.no_grad():
-        changes = list(layout.unflatten(v).values())  # where the shifted weights were; gradients may share their memory
-        for change_of_mean, there, here in zip(changes, after, before, strict=False):
-            torch.sub(there, here, out=change_of_mean)
-        changes += torch._foreach_sub(after[len(means) :], before[len(means) :]) if rest else []
-        diagonal = g.square_().mul_(rows)
+        changes = torch._foreach_sub(after, before)
+        diagonal.mul_(rows)
     given: Tensor = _Given.apply(value, step, changes, rows, by_noise, *means, *rest, *noise)  # type: ignore[no-untyped-call]
     return given, diagonal
 
