@@ -125,8 +125,29 @@ def test_what_cannot_be_calibrated():
     with pytest.raises(InputError, match="Gaussian has none"):
         cr.calibrate(Given(outputs), draws, Gaussian(scale=1.0), rows(2), torch.zeros(2, 2))
     likelihood = Categorical()
-    with pytest.raises(InputError, match="labels are integers from 0 to 1"):
+    with pytest.raises(InputError, match="labels run from 0 to 5"):
         cr.calibrate(Given(outputs), draws, likelihood, rows(2), torch.tensor([0, 5]), samples=None)
+    with pytest.raises(InputError, match="targets 0 or 1"):
+        cr.calibrate(Given(outputs), draws, Bernoulli(), rows(2), torch.full((2, 2), 0.3), samples=None)
+    with pytest.raises(InputError, match="not all finite"):
+        cr.calibrate(Given(outputs), Draws([{"outputs": outputs / 0}]), likelihood, rows(2), torch.tensor([0, 1]))
     assert likelihood.temperature == 1
-    with pytest.warns(UserWarning, match="all of them are right"):
-        cr.calibrate(Given(outputs), draws, likelihood, rows(2), torch.tensor([0, 1]), samples=None)
+
+
+@pytest.mark.parametrize("outputs", [torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.zeros(2, 2)])
+def test_where_no_temperature_is_best_it_stays(outputs):
+    """All labels are right, or all classes are alike."""
+    likelihood, draws = Categorical(), Draws([{"outputs": outputs}])
+    likelihood.temperature.fill_(1.5)
+    with pytest.warns(UserWarning, match=r"stays at 1\.5"):
+        assert cr.calibrate(Given(outputs), draws, likelihood, rows(2), torch.tensor([0, 1]), samples=None) == 1.5
+
+
+def test_stacked_chains_are_calibrated_together():
+    torch.manual_seed(3)
+    nets = [nn.Linear(4, 3) for _ in range(3)]
+    stacked = cr.objectives.Stacked(nets, Categorical(), num_data=50)
+    x, y = 3 * torch.randn(50, 4), torch.randint(3, (50,))
+    assert stacked.calibrate(x, y) > 1
+    mixed = torch.stack([(net(x) / stacked.likelihood.temperature).softmax(-1) for net in nets]).mean(0)
+    torch.testing.assert_close(stacked.predict(x).probs, mixed.detach())

@@ -3,6 +3,7 @@ import io
 import json
 import math
 import os
+import shutil
 import signal
 from dataclasses import dataclass
 from importlib import metadata
@@ -56,6 +57,16 @@ def test_the_same_seed_gives_the_same_bytes(trained, tmp_path):
     assert (tmp_path / "again" / "posterior.safetensors").read_bytes() == (
         trained / "posterior.safetensors"
     ).read_bytes()
+
+
+def test_a_run_is_calibrated_and_then_evaluated_so(trained, tmp_path):
+    out = shutil.copytree(trained, tmp_path / "run")
+    before = reply("evaluate", out, "--json")["scores"]
+    said = reply("calibrate", out, "--json")
+    assert said["temperature"] != 1
+    assert said["val_nll"] < said["val_nll_before"]
+    after = reply("evaluate", out, "--json")["scores"]
+    assert after["nll"] != pytest.approx(before["nll"], rel=1e-4)
 
 
 def test_evaluate_says_what_python_says(trained):
@@ -430,14 +441,3 @@ def test_warnings_are_printed_as_they_are(capsys, monkeypatch):
     monkeypatch.setattr("credent.cli.console.file", None)
     _say(UserWarning("a:x:[/b]"))
     assert capsys.readouterr().err == "warning: a:x:[/b]\n"
-
-
-def test_a_calibrated_run_says_its_temperature_and_is_evaluated_with_it(tmp_path):
-    out = tmp_path / "run"
-    said = reply("fit", *FAST, "--method", "map", "--calibrate", "--out", out, "--json")
-    plain = reply("fit", *FAST, "--method", "map", "--out", tmp_path / "plain", "--json")
-    assert said["temperature"] != 1
-    assert "temperature" not in plain
-    scores, others = (reply("evaluate", place, "--json")["scores"] for place in (out, tmp_path / "plain"))
-    assert scores["accuracy"] == others["accuracy"]  # one network, whose order of classes no temperature changes
-    assert scores["nll"] != pytest.approx(others["nll"], rel=1e-4)

@@ -119,9 +119,27 @@ def test_noise_is_quick_for_many_numbers_of_float32_that_lie_together(monkeypatc
     assert calls == [_POOL]
 
 
+def in_use(seed):
+    """A stream that has drawn for so long that it takes thousands of numbers from a pool, and its generator."""
+    noise = Noise(seed)
+    for _ in range(2):
+        noise.normal(torch.empty(_POOL // 2))
+    generator = torch.Generator()
+    generator.set_state(noise.get_extra_state()["state"])
+    return noise, generator
+
+
+def test_a_stream_begins_with_torchs_numbers():
+    noise, theirs = Noise(seed=3), torch.Generator().manual_seed(3)
+    for _ in range(4):
+        assert torch.equal(noise.normal(torch.empty(_POOL // 4)), torch.empty(_POOL // 4).normal_(generator=theirs))
+    assert not torch.equal(noise.normal(torch.empty(9000)), torch.empty(9000).normal_(generator=theirs))
+
+
 def test_draws_of_thousands_are_taken_from_one_pool_in_turn():
-    noise, size = Noise(seed=4), _POOL // 3 - 1  # three fill it but for three numbers, which are left
-    first = quick_normal_(torch.empty(_POOL), torch.Generator().manual_seed(4))
+    size = _POOL // 3 - 1  # three fill it but for three numbers, which are left
+    noise, theirs = in_use(4)
+    first = quick_normal_(torch.empty(_POOL), theirs)
     drawn = [noise.normal(torch.empty(size)) for _ in range(4)]
     for k in range(3):
         assert torch.equal(drawn[k], first[k * size : (k + 1) * size])
@@ -132,18 +150,19 @@ def test_draws_of_thousands_are_taken_from_one_pool_in_turn():
 
 
 def test_numbers_of_the_pool_and_of_the_generator_have_nothing_to_do_with_each_other():
-    noise = Noise(seed=5)
+    noise, theirs = in_use(5)
     pooled, few = noise.normal(torch.empty(_ENOUGH)), noise.normal(torch.empty(_ENOUGH - 1))
     together = np.corrcoef(pooled[:-1], few)[0, 1]
     assert abs(together) < 4 / math.sqrt(_ENOUGH)
-    assert not torch.equal(few, Noise(seed=5).normal(torch.empty(_ENOUGH - 1)))
+    assert not torch.equal(few, torch.empty(_ENOUGH - 1).normal_(generator=theirs))
 
 
 @pytest.mark.parametrize("size", [_ENOUGH, 50_000, _POOL // 2, _POOL])
 @pytest.mark.parametrize("taken", [0, 1, 2, 5, 7])
-def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers(size, taken):
+@pytest.mark.parametrize("used", [False, True])
+def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers(size, taken, used):
     """Anywhere in a pool and in a pair, with a few numbers drawn in between."""
-    noise, other, like = Noise(seed=4), Noise(seed=5), torch.empty(size)
+    noise, other, like = in_use(4)[0] if used else Noise(seed=4), Noise(seed=5), torch.empty(size)
     for _ in range(taken):
         noise.paired(Noise.normal, like)
         noise.normal(torch.empty(3))
@@ -156,7 +175,7 @@ def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers(size, taken):
 
 
 def test_a_copy_has_no_pool_and_goes_on_all_the_same():
-    noise, like = Noise(seed=6), torch.empty(_ENOUGH)
+    noise, like = in_use(6)[0], torch.empty(_ENOUGH)
     noise.normal(like)
     copied = pickle.loads(pickle.dumps(noise))
     assert copied._pool is None
@@ -164,10 +183,10 @@ def test_a_copy_has_no_pool_and_goes_on_all_the_same():
 
 
 def test_a_seed_begins_a_new_pool():
-    noise, like = Noise(seed=7), torch.empty(_ENOUGH)
-    first = noise.normal(like)
+    noise, like = in_use(7)[0], torch.empty(_ENOUGH)
+    noise.normal(like)
     noise.seed(7)
-    assert torch.equal(noise.normal(like), first)
+    assert torch.equal(noise.normal(like), Noise(seed=7).normal(like))
 
 
 def test_it_does_not_mind_torchs_default_device():

@@ -198,7 +198,6 @@ def test_bad_fields_are_explained(changes, words):
         ({"family": "radial", "prior": "self_stabilizing"}, "Gaussian"),
         ({"method": "sgld", "data": "cubic", "lr": 1e-5}, "--noise heteroscedastic"),
         ({"members": 2, "data": "cubic"}, "--noise heteroscedastic"),
-        ({"calibrate": True, "data": "cubic"}, "no classes"),
         ({"method": "sgld", "epochs": 1, "batch_size": 1000}, "keeps no draw"),
     ],
 )
@@ -290,25 +289,30 @@ def test_a_samplers_noise_is_not_that_of_the_first_weights(method):
 
 
 @pytest.mark.parametrize(("method", "members"), [("map", 1), ("vi", 2), ("vl", 1), ("psgld", 1)])
-def test_calibrated_by_the_validation_data_and_saved_so(method, members, tmp_path):
-    recipe = Recipe(method=method, members=members, epochs=2, calibrate=True)
+def test_a_finished_run_is_calibrated_by_its_validation_data_and_saved_so(method, members, tmp_path):
+    recipe = Recipe(method=method, members=members, epochs=2)
+    recipe.build().train(tmp_path, progress=False)
     built = recipe.build()
-    result = built.train(tmp_path, progress=False)
-    temperature = built.objective.likelihood.temperature.item()
-    assert temperature != 1
-    x, y = built.data.val[:]
-    options = {"samples": 10 * members, "how": built.objective.how}
-
-    def nll(at, posterior, tempered):
-        at.likelihood.temperature.fill_(tempered)
-        return -predict(at.net, posterior, at.likelihood, x, **options).log_prob(y).mean().item()
-
-    best = nll(built.objective, result.posterior, temperature)
-    assert best < min(nll(built.objective, result.posterior, t * temperature) for t in (0.9, 1.1))
+    before, after, temperature = built.calibrate(tmp_path)
+    assert after["val_nll"] < before["val_nll"]
     again = Recipe.from_json(recipe.to_json()).build()
     posterior = again.load(tmp_path)
     assert again.objective.likelihood.temperature.item() == pytest.approx(temperature)
-    assert nll(again.objective, posterior, temperature) == pytest.approx(best, rel=1e-5)
+    x, y = built.data.val[:]
+    options = {"samples": 10 * members, "how": built.objective.how}
+
+    def nll(tempered):
+        again.objective.likelihood.temperature.fill_(tempered)
+        return -predict(again.objective.net, posterior, again.objective.likelihood, x, **options).log_prob(y).mean()
+
+    assert nll(temperature).item() == pytest.approx(after["val_nll"], rel=1e-5)
+    assert nll(temperature) < min(nll(t * temperature) for t in (0.9, 1.1))
+    assert recipe.build().calibrate(tmp_path) == (before, after, pytest.approx(temperature))  # it begins at one again
+
+
+def test_what_has_no_classes_is_not_calibrated(tmp_path):
+    with pytest.raises(InputError, match="cubic has no classes"):
+        Recipe(data="cubic").build().calibrate(tmp_path)
 
 
 def test_an_average_of_weights_is_what_is_saved(tmp_path):

@@ -101,7 +101,8 @@ def train(method: Method, data: Learning, lr: float, knob: float, size: Size, se
         members.append(member)
         objectives.append(made.objective)
     if method.calibrated:
-        _calibrate([each for each in objectives if each is not None], data, size)
+        known = [each for each in objectives if each is not None]
+        clock.time(lambda: _calibrate(known, data, size), count=0)
     return Trained(method, members, clock, reference.eval())
 
 

@@ -39,40 +39,49 @@ _FARTHEST = 20.0
 _NOTHING = 1e-6  # nats: labels that say nothing about it, since all of them are right
 
 
-@torch.no_grad()
 def calibrate(net: nn.Module, posterior: Posterior, likelihood: Likelihood, x: Any, y: Tensor, **options: Any) -> float:
     """Set the likelihood's temperature to the one under which the labels `y` of `x` are most probable; return it.
 
-    Options are those of `predict`; the outputs of all draws are held at a time.
+    Options are those of `predict`; the outputs of all draws are held at a time. Where no temperature is best, because
+    all labels are right or none is known, it stays as it was, with a warning.
     """
     if not isinstance(likelihood, Categorical | Bernoulli):
         raise InputError(
-            f"calibrate divides the logits of classes, and {type(likelihood).__name__} has none: its noise can be"
-            " learnt, as in likelihoods.Gaussian('learnt')."
+            f"calibrate sets the temperature of Categorical and Bernoulli, and {type(likelihood).__name__} has none."
+            " A regression's noise can be learnt, as in likelihoods.Gaussian('learnt')."
         )
     collected = _Collected(likelihood)
     predict(net, posterior, collected, x, **options)
+    if not all(bool(f.isfinite().all()) for f in collected.outputs):
+        raise InputError("calibrate: the network's outputs for these inputs are not all finite.")
     before = likelihood.temperature.clone()
+    with torch.no_grad():
+        likelihood.log_prob(collected.outputs[0], y)  # or it says what is wrong with these labels
+        try:
+            found = minimize_scalar(
+                lambda log_t: _nll(likelihood, math.exp(log_t), collected.outputs, y),
+                bounds=(-math.log(_FARTHEST), math.log(_FARTHEST)),
+                method="bounded",
+                options={"xatol": 1e-5},
+            )
+        except BaseException:
+            likelihood.temperature.copy_(before)
+            raise
+        if abs(found.x) > 0.99 * math.log(_FARTHEST) or found.fun < _NOTHING:
+            likelihood.temperature.copy_(before)
+            warnings.warn(
+                f"no temperature between 1/{_FARTHEST:.0f} and {_FARTHEST:.0f} is best for these {len(y)} labels: all"
+                f" of them are right, or the network does not know them at all. It stays at {float(before):.3g}.",
+                stacklevel=2,
+            )
+        else:
+            likelihood.temperature.fill_(math.exp(found.x))
+    return float(likelihood.temperature)
 
-    def nll(log_temperature: float) -> float:
-        likelihood.temperature.fill_(math.exp(log_temperature))
-        return -float(likelihood.predictive(collected.outputs).log_prob(y).double().mean())
 
-    try:
-        end = math.log(_FARTHEST)
-        found = minimize_scalar(nll, bounds=(-end, end), method="bounded", options={"xatol": 1e-5})
-    except BaseException:
-        likelihood.temperature.copy_(before)
-        raise
-    temperature = math.exp(found.x)
-    if abs(found.x) > 0.99 * end or found.fun < _NOTHING:
-        warnings.warn(
-            f"no temperature between 1/{_FARTHEST:.0f} and {_FARTHEST:.0f} suits these labels best, and calibrate"
-            f" took {temperature:.3g}. Either all of them are right, or the network does not know them at all.",
-            stacklevel=2,
-        )
+def _nll(likelihood: Categorical | Bernoulli, temperature: float, outputs: list[Tensor], y: Tensor) -> float:
     likelihood.temperature.fill_(temperature)
-    return temperature
+    return -float(likelihood.predictive(outputs).log_prob(y).double().mean())
 
 
 class _Collected(Likelihood):

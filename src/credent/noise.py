@@ -12,7 +12,7 @@ True
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -26,17 +26,23 @@ _POOL = 1 << 18  # numbers
 
 @dataclass(frozen=True)
 class Position:
-    """Where a stream is: its generator, and the generator as it was before it filled the pool that is in use."""
+    """Where a stream is.
+
+    Its generator, and that as it was before it filled the pool that is in use; how many numbers of the pool are taken;
+    and how many such numbers it drew before it had one.
+    """
 
     state: Tensor
     before: Tensor | None
     taken: int
+    drawn: int
 
 
 class Noise(nn.Module):
     """An own `torch.Generator` whose state is saved with the module that holds it.
 
-    Where many numbers are made faster than a few (`quick_normal`), draws of some thousands are taken from a pool.
+    Where many numbers are made faster than a few (`quick_normal`), draws of some thousands are taken from a pool, once
+    as many have been drawn as it holds: most streams do not live so long.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -44,7 +50,7 @@ class Noise(nn.Module):
         self._generator = torch.Generator().manual_seed(fresh_seed() if seed is None else seed)
         self._pool: Tensor | None = None
         self._before: Tensor | None = None
-        self._taken = 0
+        self._taken = self._drawn = 0
         self._first: Tensor | None = None
         self._pair: Position | None = None  # where the stream was before the pair that is half used
 
@@ -56,6 +62,7 @@ class Noise(nn.Module):
         """Start over from this seed."""
         self._generator.manual_seed(seed)
         self._pool = self._before = self._first = self._pair = None
+        self._drawn = 0
 
     def generator(self, device: torch.device) -> torch.Generator:
         """The generator for `device`; a stream that moves to another device goes on from a seed drawn from itself."""
@@ -76,6 +83,9 @@ class Noise(nn.Module):
             return out.normal_(generator=generator)
         if 2 * out.numel() > _POOL:
             return quick_normal_(out, generator)
+        if self._drawn < _POOL:
+            self._drawn += out.numel()
+            return out.normal_(generator=generator)
         if self._before is None or self._taken + out.numel() > _POOL:
             self._before, self._pool, self._taken = generator.get_state(), None, 0
         if self._pool is None:
@@ -115,11 +125,12 @@ class Noise(nn.Module):
         return second, -1
 
     def _position(self) -> Position:
-        return Position(self._generator.get_state(), self._before, self._taken)
+        return Position(self._generator.get_state(), self._before, self._taken, self._drawn)
 
     def _go(self, there: Position) -> None:
-        self._generator.set_state(there.state)
-        self._pool, self._before, self._taken = None, there.before, there.taken
+        self._generator.set_state(there.state.cpu())
+        self._pool, self._before = None, None if there.before is None else there.before.cpu()
+        self._taken, self._drawn = there.taken, there.drawn
 
     def get_extra_state(self) -> dict[str, Any]:
         """Device and position of the stream, part of `state_dict`."""
@@ -129,7 +140,7 @@ class Noise(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Continue the stream that `get_extra_state` described."""
         self._generator = torch.Generator(state["device"])
-        self._go(Position(state["state"].cpu(), state["before"], state["taken"]))
+        self._go(Position(**{f.name: state[f.name] for f in fields(Position)}))
         self._first, self._pair = None, None if state["pair"] is None else Position(**state["pair"])
 
 

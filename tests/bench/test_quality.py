@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 import credent as cr
+from credent.objectives import Objective
 
 SIZE = Size(train=40, val=20, test=20, strange=10, epochs=2, batch=10, draws=3)
 
@@ -242,8 +243,11 @@ def test_an_averaged_network_predicts_with_the_average_of_its_steps(monkeypatch:
     assert applied == [8]  # once, after all the steps
 
 
-def test_members_are_calibrated_together() -> None:
-    """One temperature, the one that suits the average of their predictions of the validation images."""
+def test_members_are_calibrated_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One temperature for all, the one that suits the average of their predictions of the validation images."""
+    asked: list[Objective] = []
+    calibrate = training._calibrate
+    monkeypatch.setattr(training, "_calibrate", lambda each, *rest: (asked.extend(each), calibrate(each, *rest)))
     method = replace(METHODS["map_calibrated"], members=2)
     size = replace(SIZE, epochs=6)
     data = _learning(200)
@@ -251,10 +255,18 @@ def test_members_are_calibrated_together() -> None:
     labels = torch.where(torch.arange(len(labels)) % 3 == 0, (labels + 1) % 10, labels)  # a third of them is wrong
     data = replace(data, val=TensorDataset(images, labels))
     trained = training.train(method, data, 5e-3, 0.01, size, 1)
-    plain = training.train(replace(method, calibrated=False), data, 5e-3, 0.01, size, 1)
     x, y = data.val[:]
-    assert not torch.allclose(trained.probabilities(x), plain.probabilities(x), atol=1e-3)
-    assert scored(trained.probabilities(x), y)["nll"] < scored(plain.probabilities(x), y)["nll"]
+    found = {each.likelihood.get_buffer("temperature").item() for each in asked}
+    assert len(asked) == 2
+    assert len(found) == 1
+
+    def nll(temperature: float) -> float:
+        for each in asked:
+            each.likelihood.get_buffer("temperature").fill_(temperature)
+        return scored(trained.probabilities(x), y)["nll"]
+
+    (temperature,) = found
+    assert nll(temperature) < min(nll(0.95 * temperature), nll(1.05 * temperature))
 
 
 def test_the_cosine_is_the_tasks_own() -> None:

@@ -141,3 +141,41 @@ def test_a_state_goes_on_and_that_of_another_module_is_refused():
     assert all(torch.equal(other.state_dict()["average"][k], v) for k, v in average.state_dict()["average"].items())
     with pytest.raises(InputError, match="another module"):
         Average(nn.Linear(2, 1, bias=False)).load_state_dict(average.state_dict())
+
+
+def test_what_is_no_running_statistic_stays():
+    """A mask of minus infinity, whose average would be no number, and the temperature of predictions."""
+    net = nn.Linear(2, 2)
+    net.register_buffer("mask", torch.tensor([0.0, -math.inf]), persistent=False)
+    bnn = cr.MAP(net, cr.likelihoods.Categorical(), num_data=8)
+    average = Average(bnn)
+    average.update()
+    bnn.likelihood.temperature.fill_(2.0)
+    with average.applied():
+        assert net.mask.tolist() == [0.0, -math.inf]
+    average.apply()
+    assert bnn.likelihood.temperature == 2
+
+
+def test_a_parameter_that_is_trained_later_begins_with_what_it_is():
+    net = nn.Linear(1, 1)
+    net.bias.requires_grad_(False)
+    average = Average(net, power=0.0)
+    net.weight.data.fill_(1.0)
+    average.update()
+    net.bias.requires_grad_(True)
+    net.bias.data.fill_(4.0)
+    average.update()
+    average.apply()
+    assert (net.weight.item(), net.bias.item()) == (1.0, 4.0)
+
+
+def test_an_average_of_sixteen_bits_keeps_moving():
+    net = nn.Linear(1, 1, bias=False).bfloat16()
+    average = Average(net, power=0.0)
+    for w in [1.0] * 500 + [2.0] * 500:
+        net.weight.data.fill_(w)
+        average.update()
+    average.apply()
+    assert net.weight.dtype == torch.bfloat16
+    assert net.weight.item() == pytest.approx(1.5, abs=0.01)

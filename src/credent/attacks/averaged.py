@@ -138,7 +138,7 @@ class Averaged:
             x, y = x.detach().clone().requires_grad_(), y.clone()  # tensors of inference mode have no gradients
             outputs = network(params, x)
             f = outputs.detach().double().requires_grad_()
-            log_prob = self.likelihood.log_prob(f, y)
+            log_prob = self.likelihood.log_prob(self.likelihood.tempered(f), y)
             if not bool(log_prob.isfinite().all()):
                 raise NonFiniteError(
                     "the log-likelihood of an input under attack is not finite, and neither is its gradient: look at"

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from credent.cli.calibrate import calibrate
 from credent.cli.common import console
 from credent.cli.data import download, list_all
 from credent.cli.demo import demo
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(fit)
 app.command()(evaluate)
+app.command()(calibrate)
 app.command()(predict)
 app.command(name="list")(list_all)
 app.command()(demo)

@@ -20,7 +20,6 @@ WEIGHT_SAMPLES = typer.Option(help="Draws of the weights per step. Default: by d
 MEMBERS = typer.Option(
     help="Posteriors trained and averaged; of map, a deep ensemble. Default: 4 for vi on image sets, else 1."
 )
-CALIBRATE = typer.Option("--calibrate", help="Classes: set the temperature of predictions by the validation data.")
 PRIOR = typer.Option(help=" · ".join(PRIORS))
 PRIOR_SCALE = typer.Option(help="fan_in, kaiming, glorot, or a number. Default: kaiming, where there is a scale.")
 FAMILY = typer.Option(help=" · ".join(FAMILIES))

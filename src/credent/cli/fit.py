@@ -31,7 +31,6 @@ def fit(
     temperature: Annotated[float | None, fields.TEMPERATURE] = None,
     weight_samples: Annotated[int | None, fields.WEIGHT_SAMPLES] = None,
     members: Annotated[int | None, fields.MEMBERS] = None,
-    calibrate: Annotated[bool, fields.CALIBRATE] = False,
     prior: Annotated[str, fields.PRIOR] = "gaussian",
     prior_scale: Annotated[str | None, fields.PRIOR_SCALE] = None,
     family: Annotated[str, fields.FAMILY] = "gaussian",
@@ -81,7 +80,6 @@ def fit(
         "steps": result.steps,
         "seconds": round(time.monotonic() - started, 1),
         "beta": recipe.beta,
-        **({"temperature": built.objective.likelihood.get_buffer("temperature").item()} if recipe.calibrate else {}),
         **({"draws": len(result.posterior)} if isinstance(result.posterior, Draws) else {}),
         **{k: v for row in result.history[-1:] for k, v in row.items() if k.startswith("val_")},
     }

@@ -56,7 +56,6 @@ def sweep(
     temperature: Annotated[float | None, fields.TEMPERATURE] = None,
     weight_samples: Annotated[int | None, fields.WEIGHT_SAMPLES] = None,
     members: Annotated[int | None, fields.MEMBERS] = None,
-    calibrate: Annotated[bool | None, fields.CALIBRATE] = None,
     prior: Annotated[str | None, fields.PRIOR] = None,
     prior_scale: Annotated[str | None, fields.PRIOR_SCALE] = None,
     family: Annotated[str | None, fields.FAMILY] = None,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from credent.calibrate import calibrate
 from credent.errors import InputError
 from credent.families.dirac import DiracPosterior
-from credent.families.posterior import Variational
+from credent.families.posterior import Posterior, Variational
 from credent.layout import Layout, Random
 from credent.likelihoods import Likelihood
 from credent.network import Network
@@ -145,12 +145,16 @@ class Objective(nn.Module, ABC):
         batches, unless `statistics=` gives others.
         """
         options = self._predicting(options)
-        return predict(self.net, self.posterior, self.likelihood, x, samples=samples, **options)
+        return predict(self.net, self._drawn(), self.likelihood, x, samples=samples, **options)
 
     def calibrate(self, x: Any, y: Tensor, samples: int | None = 32, **options: Any) -> float:
         """Set the temperature of predictions by data that were not trained on, and return it (`credent.calibrate`)."""
         options = {"how": self.how} | self._predicting(options)
-        return calibrate(self.net, self.posterior, self.likelihood, x, y, samples=samples, **options)
+        return calibrate(self.net, self._drawn(), self.likelihood, x, y, samples=samples, **options)
+
+    def _drawn(self) -> Posterior:
+        """What predictions draw weights from."""
+        return self.posterior
 
     def _predicting(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a prediction with the statistics that it needs."""
@@ -160,7 +164,7 @@ class Objective(nn.Module, ABC):
         if not statistics:
             warnings.warn(
                 "BatchNorm follows random weights, and no training batch has been seen since this objective was"
-                " built: its running statistics fit no single draw. Write predict(x, statistics=loader).",
+                " built: its running statistics fit no single draw. Write statistics=loader.",
                 stacklevel=3,
             )
             return options

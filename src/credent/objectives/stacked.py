@@ -37,8 +37,6 @@ from credent.likelihoods import Gaussian, Likelihood  # noqa: F401  (Gaussian: t
 from credent.network import Params, owners
 from credent.objectives.objective import Beta, Objective
 from credent.penalty import Description
-from credent.predict import predict
-from credent.predictive import Predictive
 from credent.priors import Prior
 
 
@@ -95,9 +93,9 @@ class Stacked(Objective):
         weights = {k: p.detach() for k, p in self.layout.params().items()}
         return [{k: w[c] for k, w in weights.items()} for c in range(self.count)]
 
-    def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
-        """What the chains say about `x` where they are now, one draw each."""
-        return predict(self.net, Draws(self.chains()), self.likelihood, x, samples=samples, **options)
+    def _drawn(self) -> Draws:
+        """The chains where they are now, one draw each."""
+        return Draws(self.chains())
 
 
 def _check(nets: Sequence[nn.Module]) -> None:

@@ -7,8 +7,8 @@ flatter, predicts better and doubts more honestly than where they happen to end.
 the average reaches back over a share 1 / (p + 1) of the run so far, so that p does not depend on how long that will be.
 [Polyak & Juditsky 1992; Shamir & Zhang 2013; Izmailov et al. 2018]
 
-Parameters that are trained are averaged, scales of q among them, and so are buffers of floating point, such as
-BatchNorm's statistics.
+Parameters that are trained are averaged, scales of q among them, and so are the running statistics of norm layers;
+these are nearly those of the averaged weights where the average reaches back a small part of the run.
 
 >>> net = torch.nn.Linear(1, 1, bias=False)
 >>> average = Average(net, power=1.0)
@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from credent.errors import InputError
 
@@ -42,14 +43,15 @@ class Average:
         if not 0 <= power < float("inf"):
             raise InputError(f"Average(power={power}): iterate s counts as s^power, so it is a number >= 0, such as 8.")
         self.module, self.power, self.steps = module, power, 0
-        self._held = {name: t.clone() for name, t in self._tensors().items()}
+        self._held = {name: _wide(t).clone() for name, t in self._tensors().items()}
 
     @torch.no_grad()
     def update(self) -> None:
         """Take in the iterate that the module is at now."""
         self.steps += 1
-        now = self._tensors()
-        self._held = {name: self._held[name].to(t) for name, t in now.items()}  # follows a module that is moved
+        now = {name: _wide(t) for name, t in self._tensors().items()}
+        # a module may be moved or converted, and a parameter that is trained from now on begins with what it is
+        self._held = {name: self._held[name].to(t) if name in self._held else t.clone() for name, t in now.items()}
         weight = (self.power + 1) / (self.steps + self.power)
         torch._foreach_lerp_(list(self._held.values()), list(now.values()), weight)
 
@@ -57,7 +59,8 @@ class Average:
     def apply(self) -> None:
         """Set the module to the average."""
         for name, tensor in self._tensors().items():
-            tensor.copy_(self._held[name])
+            if name in self._held:
+                tensor.copy_(self._held[name])
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -85,6 +88,13 @@ class Average:
 
     def _tensors(self) -> dict[str, Tensor]:
         """What is averaged, as it is now."""
-        moved = ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
-        kept = ((name, b) for name, b in self.module.named_buffers() if b.is_floating_point())
-        return {name: tensor.detach() for name, tensor in (*moved, *kept)}
+        found = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
+        for path, part in self.module.named_modules():
+            if isinstance(part, _NormBase) and part.track_running_stats:
+                found |= {f"{path}.{name}": b for name, b in part.named_buffers() if b.is_floating_point()}
+        return found
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Small shares of many iterates are lost in 16 bits."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -69,13 +69,11 @@ class Built:
         they ended with, and the scores of their average on the validation data.
         """
         count = len(self.members)
-        show = options.get("progress", True) is True
         if count == 1:
-            result = self._train(0, run_dir, resume, **options)
-            self._calibrate(result.posterior, run_dir, show)
-            return result
+            return self._train(0, run_dir, resume, **options)
         if options.get("monitors"):
             raise InputError("monitors= watch one objective, and each member is one: train with members=1 to watch it.")
+        show = options.get("progress", True) is True
         results = []
         for k in range(count):
             if show:
@@ -84,7 +82,6 @@ class Built:
             own = {} if options.get("seed") is None else {"seed": options["seed"] + k * _APART}
             results.append(self._train(k, place, resume, **options | own))
         posterior = Mixture([result.posterior for result in results])
-        self._calibrate(posterior, run_dir, show)
         scores = self._validate(posterior)
         if show and scores:
             told = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
@@ -107,25 +104,29 @@ class Built:
         """Where a member's run is: the only one's is the run's own directory."""
         return Path(run_dir) if len(self.members) == 1 else Path(run_dir) / "members" / str(member)
 
+    def calibrate(self, run_dir: str | Path) -> tuple[Row, Row, float]:
+        """Set the temperature of a finished run's predictions by its validation data, and save the run with it.
+
+        Returns the scores of the validation data before and after, and the temperature.
+        """
+        if self.data.num_classes is None or not len(self.data.val):
+            what = "classes" if self.data.num_classes is None else "validation data"
+            raise InputError(f"{self.data.name} has no {what} to choose a temperature by.")
+        posterior = self.load(run_dir)
+        first, (x, y) = self.objective, self._val()
+        first.likelihood.get_buffer("temperature").fill_(1.0)
+        before = self._validate(posterior)
+        temperature = calibrate(first.net, posterior, first.likelihood, x, y, **self._averaging(posterior))
+        drawn = posterior if isinstance(posterior, Draws) else None
+        save(first, self._place(run_dir, 0) / "posterior.safetensors", drawn)
+        return before, self._validate(posterior), temperature
+
     def _validate(self, posterior: Posterior) -> Row:
         """Scores of the average on the validation data."""
         if not len(self.data.val):
             return {}
         first, (x, y) = self.objective, self._val()
         return validated(predict(first.net, posterior, first.likelihood, x, **self._averaging(posterior)), y)
-
-    def _calibrate(self, posterior: Posterior, run_dir: str | Path | None, show: bool) -> None:
-        """Set the temperature of predictions, in the files too, where the recipe says so."""
-        if not self.recipe.calibrate:
-            return
-        first, (x, y) = self.objective, self._val()
-        options = {"how": first.how} | self._averaging(posterior)
-        temperature = calibrate(first.net, posterior, first.likelihood, x, y, **options)
-        if run_dir is not None:
-            drawn = posterior if isinstance(posterior, Draws) else None
-            save(first, self._place(run_dir, 0) / "posterior.safetensors", drawn)
-        if show:
-            _console.print(f"temperature {temperature:.4g}, chosen by {len(y):,} validation examples", highlight=False)
 
     def _val(self) -> tuple[Tensor, Tensor]:
         """The validation data, where the network is."""
@@ -135,7 +136,7 @@ class Built:
     def _averaging(self, posterior: Posterior) -> dict[str, Any]:
         """Options of predictions of validation data by all members."""
         statistics = statistics_for(self.objective, posterior, self.data)
-        return {"samples": _DRAWS * len(self.members), "statistics": statistics}
+        return {"samples": _DRAWS * len(self.members), "statistics": statistics, "how": self.objective.how}
 
     def _train(self, member: int, run_dir: str | Path | None, resume: bool, **options: Any) -> Result:
         recipe, objective = self.recipe, self.members[member]

@@ -75,8 +75,6 @@ class Recipe:
     """Draws of the weights per training step."""
     members: int | None = None
     """Posteriors that are trained one after the other and averaged; of MAP, a deep ensemble."""
-    calibrate: bool = False
-    """Whether the temperature of predictions is set by the validation data (`credent.calibrate`); of classes alone."""
     prior: str = "gaussian"
     prior_scale: str | None = None
     """A rule, "fan_in", "kaiming" or "glorot", or a number; None is "kaiming". Priors that follow q have none."""
@@ -185,9 +183,9 @@ class Recipe:
         """From config.json; one from before there were members has one, and a rate that fell along a cosine."""
         try:
             fields = json.loads(text)
-            before = {"members": 1, "schedule": None if fields["method"] in SAMPLERS else "cosine"}
+            before = {"members": 1, "schedule": None if fields.get("method") in SAMPLERS else "cosine"}
             return cls(**before | fields)
-        except (json.JSONDecodeError, TypeError, KeyError) as error:
+        except (json.JSONDecodeError, TypeError, AttributeError) as error:
             raise CheckpointError(f"config.json is not a recipe of this version of credent: {error}.") from error
 
     def build(self, data_dir: str | Path | None = None) -> "Built":
@@ -196,9 +194,6 @@ class Recipe:
         if self.data in defaults.IMAGE_SETS:
             options["val_share"] = _VAL_SHARE
         loaded = load(self.data, data_dir, self.seed, **options)
-        if self.calibrate and (loaded.num_classes is None or not len(loaded.val)):
-            what = "no classes" if loaded.num_classes is None else "no validation data"
-            raise InputError(f"calibrate=True: {self.data} has {what} to choose a temperature by; leave it out.")
         torch.manual_seed(self.seed)
         built = Built(self, loaded, tuple(self._objective(loaded) for _ in range(given(self.members))))
         if self.samples:

@@ -46,7 +46,7 @@ class Preconditioner(ABC):
 
     @abstractmethod
     def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
-        """Add rate x P' g to `u`."""
+        """Add rate x P' g to the noise in `u`."""
 
     @abstractmethod
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:

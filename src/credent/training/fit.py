@@ -154,8 +154,10 @@ def fit(
                 if not run.unfinished():
                     break
             wanted = (run.epoch + 1) % val_every == 0 or run.last_epoch()
-            with nullcontext() if average is None else average.applied():
-                scores = {} if probe is None or not wanted else _validate(objective, probe, val_samples)
+            scores: Row = {}
+            if probe is not None and wanted:
+                with nullcontext() if average is None else average.applied():
+                    scores = _validate(objective, probe, val_samples)
             row = run.log(scores)
             report.epoch(run.epoch, row, run.last_epoch())
             if run.exhausted:

@@ -167,6 +167,7 @@ class Run:
             self.save()
         if self.average is not None:
             self.average.apply()
+            self.watch.parameters(self.step)
         if self.run_dir is not None and self.first:
             drawn = None if self.kept is None else Draws(self.kept.draws)
             save(self.objective, self.run_dir / "posterior.safetensors", drawn)

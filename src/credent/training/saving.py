@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -25,6 +26,7 @@ from credent.files import write_atomically
 from credent.objectives import Objective
 from credent.training.mixing import posterior_of
 
+_TEMPERATURE = "likelihood.temperature"
 _DRAWS = "draws"  # the directory beside the file
 
 
@@ -63,6 +65,8 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
     if not isinstance(about, dict) or about.get("credent") != 1:
         raise CheckpointError(f"{path} holds tensors, but not a posterior that this version of credent wrote.")
     own = _tensors(objective)
+    if _TEMPERATURE in own:  # files from before there was one
+        tensors.setdefault(_TEMPERATURE, torch.ones(()))
     there = " with ".join(str(about.get(kind)) for kind in ("objective", "family", "likelihood"))
     here = " with ".join(type(each).__name__ for each in (objective, objective.posterior, objective.likelihood))
     if there != here or own.keys() != tensors.keys():
