@@ -52,7 +52,7 @@ def test_two_processes_take_the_steps_of_one(single, two, kind):
         assert found[kind].keys() == expected.keys()
         for k, w in expected.items():
             torch.testing.assert_close(found[kind][k], w, rtol=0, atol=1e-6)
-            assert (w - start[k]).abs().max() > 1e-3
+            assert k == "likelihood.temperature" or (w - start[k]).abs().max() > 1e-3  # which training does not see
     assert all(torch.equal(two[0][0][kind][k], two[0][1][kind][k]) for k in expected)
 
 
