@@ -133,6 +133,16 @@ METHODS: dict[str, Method] = {
         (3e-3,) * 4,
         members=5,
     ),
+    "map_members_calibrated": Method(
+        "MAP, averaged, 5 members, calibrated",
+        "credent",
+        _ours(ours.map_averaged),
+        (4e-3,) * 4,
+        (3e-3,) * 4,
+        members=5,
+        calibrated=True,
+        tuned_as="map_members",
+    ),
     "vl": Method("VL", "credent", _ours(ours.vl), _ADAM, _BETA),
     "ir": Method("VI, inverse-reference prior", "credent", _ours(ours.ir), _VI, _BETA),
     "sgld": Method(
