@@ -876,3 +876,14 @@ def test_copies_and_files_have_no_kept_memory():
     layout.vector(torch.zeros(1))
     assert len(pickle.dumps(layout)) < 2 * 4 * layout.num_params  # the weights once
     assert copy.deepcopy(layout)._vectors == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scales_are_the_exponentials_of_their_logarithms(dtype):
+    """Over all that float32 holds, beside numpy's in float64: the quick way through powers of two loses few digits."""
+    q = families.Gaussian().bind(Layout(nn.Linear(1000, 1, bias=False).to(dtype)))
+    with torch.no_grad():
+        q.scales.rho.copy_(torch.linspace(-30, 5, 1000, dtype=dtype))
+    expected = np.exp(q.scales.rho.detach().double().numpy())
+    rtol = 3e-6 if dtype == torch.float32 else 1e-14
+    np.testing.assert_allclose(q.scales.values().double().numpy(), expected, rtol=rtol)

@@ -12,7 +12,7 @@ BATCH_SIZE = typer.Option(help="Examples per step. Default: by data set.")
 LR = typer.Option(help="Learning rate of the means, or a sampler's eps. Default: by data.")
 SCALE_LR = typer.Option(help="Learning rate of the scales. Default: by data set.")
 SCHEDULE = typer.Option(
-    help=" · ".join(f"{name}: {meaning}" for name, meaning in SCHEDULES.items()) + ". Default: by data."
+    help=" · ".join(f"{name}: {meaning}" for name, meaning in SCHEDULES.items()) + ". Default: cosine."
 )
 BETA = typer.Option(help="Weight of the penalty; 1 is Bayes' rule. Default: by data.")
 TEMPERATURE = typer.Option(help="Samplers: 1 is the posterior, less is colder. Default: beta.")
