@@ -12,7 +12,7 @@ BENCH_STAMP := $(BENCH)/.installed
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/credent/native/*.[ch])
 	test -x $(PYTHON) || python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint,docs]'
@@ -36,13 +36,13 @@ smoke: setup
 	$(VENV)/bin/credent reproduce tb --scale smoke --out smoke
 
 lint: setup
-	$(VENV)/bin/ruff check src tests bench
-	$(VENV)/bin/ruff format --check src tests bench
+	$(VENV)/bin/ruff check src tests bench setup.py
+	$(VENV)/bin/ruff format --check src tests bench setup.py
 	$(VENV)/bin/mypy
 
 bench-setup: $(BENCH_STAMP)
 
-$(BENCH_STAMP): constraints.txt bench/requirements.txt bench/peers.txt pyproject.toml
+$(BENCH_STAMP): constraints.txt bench/requirements.txt bench/peers.txt pyproject.toml setup.py $(wildcard src/credent/native/*.[ch])
 	test -x $(BENCH_PYTHON) || python3 -m venv $(BENCH)
 	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .

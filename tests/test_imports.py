@@ -19,6 +19,7 @@ LEVEL = {
             "smooth",
             "neurons",
             "quick_normal",
+            "native",
             "tail",
         ),
         0,

@@ -1,7 +1,6 @@
 """Normal numbers from a table: their law, beside a naive way of making the same ones."""
 
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -9,8 +8,11 @@ import torch
 from scipy import special, stats
 
 import credent.quick_normal
-from credent.noise import _ENOUGH, _POOL, Noise
-from credent.quick_normal import _BLOCK, quick_normal_, suits
+from credent import native
+from credent.noise import _ENOUGH, Noise
+from credent.quick_normal import BLOCK, quick_normal_, suits
+
+pytestmark = pytest.mark.skipif(native.kernels is None, reason="nothing was compiled: normal numbers are torch's")
 
 MANY = 4_000_001
 
@@ -45,9 +47,9 @@ def test_tails(drawn, beyond):
 
 
 def test_numbers_know_nothing_of_their_neighbours_or_of_the_other_of_their_pair(drawn):
-    block = drawn[:_BLOCK]
-    one, other = block[: _BLOCK // 2], block[_BLOCK // 2 :]
-    following = drawn[_BLOCK : 2 * _BLOCK]
+    blocks = drawn[: 200 * BLOCK].view(200, 2, BLOCK // 2)
+    one, other = blocks[:, 0].flatten(), blocks[:, 1].flatten()
+    block, following = blocks[:-1].flatten(), blocks[1:].flatten()
     for a, b in [(one, other), (drawn[:-1], drawn[1:]), (block, following)]:
         for f, g in [(lambda t: t, lambda t: t), (torch.square, torch.square), (lambda t: t, torch.square)]:
             x, y = f(a), g(b)
@@ -57,39 +59,60 @@ def test_numbers_know_nothing_of_their_neighbours_or_of_the_other_of_their_pair(
 
 def test_the_two_of_a_pair_are_independent_by_cells():
     """Sixteen by sixteen equally likely cells, as far apart as a linear dependence would not show."""
-    x = quick_normal_(torch.empty(_BLOCK), generator(7)).double()
-    cell = lambda t: (special.ndtr(t.numpy()) * 16).astype(int)  # noqa: E731
-    counts = np.bincount(16 * cell(x[: _BLOCK // 2]) + cell(x[_BLOCK // 2 :]), minlength=256)
+    x = quick_normal_(torch.empty(16 * BLOCK), generator(7)).double().view(16, 2, BLOCK // 2)
+    cell = lambda t: (special.ndtr(t.flatten().numpy()) * 16).astype(int)  # noqa: E731
+    counts = np.bincount(16 * cell(x[:, 0]) + cell(x[:, 1]), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
 # -- the numbers -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 1000, _BLOCK + 5])
-def test_the_naive_way_makes_the_same_numbers(n):
-    found = quick_normal_(torch.empty(n), generator(3))
-    a, b, c = torch.randint(-(2**63), 2**63 - 1, (3,), generator=generator(3)).numpy().view(np.uint64).tolist()
-    bits = np.random.SFC64(0)
-    bits.state = {
-        "bit_generator": "SFC64",
-        "state": {"state": np.array([a, b, c, 1], dtype=np.uint64)},
-        "has_uint32": 0,
-        "uinteger": 0,
-    }
-    bits.random_raw(12)  # as its author starts it
+def naive(n, words):
+    """Block by block from numpy's SFC64, in float64."""
     q = special.ndtri((np.arange(65536) + 0.5) / 65536)
     q = q / q.std()
     expected = []
-    for start in range(0, n, _BLOCK):
-        size = min(_BLOCK, n - start)
+    for block, start in enumerate(range(0, n, BLOCK)):
+        a, b, c = words
+        bits = np.random.SFC64(0)
+        bits.state = {
+            "bit_generator": "SFC64",
+            "state": {"state": np.array([a, b, (c + block) % 2**64, 1], dtype=np.uint64)},
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        bits.random_raw(12)  # as its author starts it
+        size = min(BLOCK, n - start)
         half = (size + 1) // 2
         raw = [int(word) for word in bits.random_raw((half + 1) // 2)]
         sixteen = [word >> shift & 65535 for word in raw for shift in (0, 16, 32, 48)]
         pairs = [(q[i], q[j]) for i, j in zip(sixteen[:half], sixteen[half : 2 * half], strict=True)]
         both = [(i + j) / math.sqrt(2) for i, j in pairs] + [(i - j) / math.sqrt(2) for i, j in pairs]
         expected += both[:size]
-    assert torch.allclose(found.double(), torch.tensor(expected, dtype=torch.float64), atol=2e-6)
+    return torch.tensor(expected, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 1000, BLOCK, BLOCK + 5, 3 * BLOCK + 1])
+def test_the_naive_way_makes_the_same_numbers(n):
+    found = quick_normal_(torch.empty(n), generator(3))
+    words = torch.randint(-(2**63), 2**63 - 1, (3,), generator=generator(3)).numpy().view(np.uint64).tolist()
+    torch.testing.assert_close(found.double(), naive(n, words), rtol=0, atol=2e-6)
+
+
+def test_blocks_are_counted_beyond_64_bits():
+    out = torch.empty(2 * BLOCK)
+    table = credent.quick_normal.quantiles()
+    native.kernels.normal(1, out.data_ptr(), len(out), 5, 6, 2**64 - 1, table.data_ptr())
+    torch.testing.assert_close(out.double(), naive(2 * BLOCK, (5, 6, 2**64 - 1)), rtol=0, atol=2e-6)
+
+
+def test_numbers_do_not_depend_on_threads():
+    n, table = 40 * BLOCK + 3, credent.quick_normal.quantiles()
+    one, several = torch.empty(n), torch.empty(n)
+    for threads, out in ((1, one), (3, several)):
+        native.kernels.normal(threads, out.data_ptr(), n, 1, 2, 3, table.data_ptr())
+    assert torch.equal(one, several)
 
 
 def test_shapes_are_filled_in_the_order_of_memory():
@@ -110,83 +133,35 @@ def test_noise_is_quick_for_many_numbers_of_float32_that_lie_together(monkeypatc
     calls = []
     monkeypatch.setattr("credent.noise.quick_normal_", lambda out, g: calls.append(len(out)) or out.zero_())
     noise = Noise(seed=0)
-    many = torch.empty(_POOL)
+    many = torch.empty(_ENOUGH)
     assert noise.normal(many).count_nonzero() == 0
-    for other in (many.double(), torch.empty(2 * _POOL)[::2]):
+    for other in (many.double(), torch.empty(2 * _ENOUGH)[::2]):
         assert not suits(other)
         assert noise.normal_(other).count_nonzero() > 0
     assert noise.normal(torch.empty(_ENOUGH - 1)).count_nonzero() > 0
-    assert calls == [_POOL]
+    assert calls == [_ENOUGH]
 
 
-def in_use(seed):
-    """A stream that has drawn for so long that it takes thousands of numbers from a pool, and its generator."""
-    noise = Noise(seed)
-    for _ in range(2):
-        noise.normal(torch.empty(_POOL // 2))
-    generator = torch.Generator()
-    generator.set_state(noise.get_extra_state()["state"])
-    return noise, generator
+def test_where_nothing_was_compiled_numbers_are_torchs(monkeypatch):
+    monkeypatch.setattr("credent.native.kernels", None)
+    expected = torch.empty(3 * _ENOUGH).normal_(generator=torch.Generator().manual_seed(2))
+    assert torch.equal(Noise(seed=2).normal(torch.empty(3 * _ENOUGH)), expected)
 
 
-def test_a_stream_begins_with_torchs_numbers():
-    noise, theirs = Noise(seed=3), torch.Generator().manual_seed(3)
-    for _ in range(4):
-        assert torch.equal(noise.normal(torch.empty(_POOL // 4)), torch.empty(_POOL // 4).normal_(generator=theirs))
-    assert not torch.equal(noise.normal(torch.empty(9000)), torch.empty(9000).normal_(generator=theirs))
-
-
-def test_draws_of_thousands_are_taken_from_one_pool_in_turn():
-    size = _POOL // 3 - 1  # three fill it but for three numbers, which are left
-    noise, theirs = in_use(4)
-    first = quick_normal_(torch.empty(_POOL), theirs)
-    drawn = [noise.normal(torch.empty(size)) for _ in range(4)]
-    for k in range(3):
-        assert torch.equal(drawn[k], first[k * size : (k + 1) * size])
-    assert len(torch.cat(drawn).unique()) > 0.99 * 4 * size
-    assert not torch.equal(drawn[3], drawn[0])
-    shaped = noise.normal(torch.empty(10, size // 10))
-    assert shaped.shape == (10, size // 10)
-
-
-def test_numbers_of_the_pool_and_of_the_generator_have_nothing_to_do_with_each_other():
-    noise, theirs = in_use(5)
-    pooled, few = noise.normal(torch.empty(_ENOUGH)), noise.normal(torch.empty(_ENOUGH - 1))
-    together = np.corrcoef(pooled[:-1], few)[0, 1]
-    assert abs(together) < 4 / math.sqrt(_ENOUGH)
-    assert not torch.equal(few, torch.empty(_ENOUGH - 1).normal_(generator=theirs))
-
-
-@pytest.mark.parametrize("size", [_ENOUGH, 50_000, _POOL // 2, _POOL])
-@pytest.mark.parametrize("taken", [0, 1, 2, 5, 7])
-@pytest.mark.parametrize("used", [False, True])
-def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers(size, taken, used):
-    """Anywhere in a pool and in a pair, with a few numbers drawn in between."""
-    noise, other, like = in_use(4)[0] if used else Noise(seed=4), Noise(seed=5), torch.empty(size)
+@pytest.mark.parametrize("size", [3, _ENOUGH, 50_000])
+@pytest.mark.parametrize("taken", [0, 1, 2, 5])
+def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers(size, taken):
+    """Anywhere in a pair, with a few numbers drawn in between."""
+    noise, other, like = Noise(seed=4), Noise(seed=5), torch.empty(size)
     for _ in range(taken):
         noise.paired(Noise.normal, like)
         noise.normal(torch.empty(3))
     other.load_state_dict(noise.state_dict())
-    for _ in range(8):
+    for _ in range(4):
         (e, sign), (same, other_sign) = noise.paired(Noise.normal, like), other.paired(Noise.normal, like)
         assert sign == other_sign
         assert torch.equal(e, same)
         assert torch.equal(noise.normal(torch.empty(3)), other.normal(torch.empty(3)))
-
-
-def test_a_copy_has_no_pool_and_goes_on_all_the_same():
-    noise, like = in_use(6)[0], torch.empty(_ENOUGH)
-    noise.normal(like)
-    copied = pickle.loads(pickle.dumps(noise))
-    assert copied._pool is None
-    assert torch.equal(copied.normal(like), noise.normal(like))
-
-
-def test_a_seed_begins_a_new_pool():
-    noise, like = in_use(7)[0], torch.empty(_ENOUGH)
-    noise.normal(like)
-    noise.seed(7)
-    assert torch.equal(noise.normal(like), Noise(seed=7).normal(like))
 
 
 def test_it_does_not_mind_torchs_default_device():

@@ -141,6 +141,11 @@ class Layout:
         torch._foreach_copy_(views, list(tensors))
         return flat, views
 
+    def lies_under(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether each of these tensors, one per random parameter, has its numbers in the order of the vector."""
+        places = zip(tensors, self._places, strict=True)
+        return all(t.stride() == strides and t.shape == shape for t, (shape, strides, _) in places)
+
     def unflatten(self, flat: Tensor) -> Params:
         """Views into a vector (P,) under the parameters' names and shapes."""
         return dict(zip(self.names, self.tensors(flat), strict=True))

@@ -52,6 +52,11 @@ class Network:
         with self._swapped(params):
             return _outputs(self._run(x))
 
+    def trained(self) -> list[Tensor]:
+        """The parameters that learn, as they are now, each once."""
+        held = (places[0][0]._parameters[places[0][1]] for places in self._owners.values())
+        return [p for p in held if p is not None and p.requires_grad]
+
     def mean(self, x: Any) -> Tensor:
         """Outputs of the module at its own parameters."""
         return _outputs(self._run(x))

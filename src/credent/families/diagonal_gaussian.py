@@ -24,6 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from credent import native
 from credent.layout import Layout
 
 _BLOCK = 1 << 16  # numbers
@@ -60,6 +61,8 @@ class LaidGaussian:
         self._precisions = [of.scale[k] ** -2 for k in layout.names]
         self._ones = (1,) * len(layout.names)
         self._sizes = tuple(shape.numel() for shape in layout.shapes.values())
+        self.constants = list(self._sizes), self._locs, self._precisions
+        """Sizes, means and precisions of the tensors, as compiled passes take them."""
         self._kept: dict[tuple[Counts, _Constant, torch.dtype, torch.device], Tensor] = {}
 
     # -- for tensors --------------------------------------------------------------------------------------------------
@@ -79,18 +82,23 @@ class LaidGaussian:
         norms = torch.stack(torch._foreach_norm(blocks))
         return torch.dot(norms.square(), self._repeated("precision", tuple(counts), norms))
 
-    def energy(self, tensors: Sequence[Tensor]) -> Tensor:
-        """sum_k |w_k - m_k|^2 / (2 s_k^2), in one pass over the weights, forward and backward."""
-        value: Tensor = _Energy.apply(self, *tensors)  # type: ignore[no-untyped-call]
+    def energy(self, tensors: Sequence[Tensor], more: float = 0.0) -> Tensor:
+        """sum_k |w_k - m_k|^2 / (2 s_k^2) and a number more, in one pass over the weights, forward and backward."""
+        value: Tensor = _Energy.apply(self, more, *tensors)  # type: ignore[no-untyped-call]
         return value
 
     def pulls(self, c: Tensor) -> Tensor:
         """c / s_k^2, (K,), of one c or one for each tensor."""
         return c * self._repeated("precision", self._ones, c)
 
-    def pulled(self, tensors: Sequence[Tensor], c: Tensor) -> Sequence[Tensor]:
+    def pulled(self, tensors: Sequence[Tensor], c: Tensor) -> list[Tensor]:
         """c (w_k - m_k) / s_k^2: the gradients of c times the energy."""
-        return torch._foreach_mul(self.offsets(tensors), list(self.pulls(c).unbind()))
+        if native.suits(*tensors) and self.layout.lies_under(tensors) and not torch.is_grad_enabled():
+            flat = self.layout.vector(tensors[0])
+            streams = native.addresses(tensors), flat.data_ptr()
+            native.kernels.pull(torch.get_num_threads(), *self.constants, streams, (float(c),))
+            return self.layout.tensors(flat)
+        return list(torch._foreach_mul(self.offsets(tensors), list(self.pulls(c).unbind())))
 
     # -- for the vector -----------------------------------------------------------------------------------------------
 
@@ -113,14 +121,18 @@ class LaidGaussian:
 
 
 class _Energy(torch.autograd.Function):
-    """sum_k |w_k - m_k|^2 / (2 s_k^2), whose gradient is (w - m) / s^2."""
+    """sum_k |w_k - m_k|^2 / (2 s_k^2) + more, whose gradient is (w - m) / s^2."""
 
     @staticmethod
-    def forward(ctx: Any, prior: LaidGaussian, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, prior: LaidGaussian, more: float, *tensors: Tensor) -> Tensor:
         ctx.prior = prior
         ctx.save_for_backward(*tensors)
-        return prior.quadratic(tensors) / 2
+        if native.suits(*tensors) and prior.layout.lies_under(tensors):
+            streams = (native.addresses(tensors),)
+            twice, *_ = native.kernels.energy(torch.get_num_threads(), *prior.constants, streams, ())
+            return native.scalar(twice / 2 + more)
+        return prior.quadratic(tensors) / 2 + more
 
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.prior.pulled(ctx.saved_tensors, c)
+        return None, None, *ctx.prior.pulled(ctx.saved_tensors, c)

@@ -76,4 +76,4 @@ class DiracPosterior(Variational):
         if prior.gaussian is None:
             return -prior.log_prob(means)
         laid = prior.gaussian.on(self.layout)
-        return laid.energy(list(means.values())) + (laid.log_scales + self.layout.num_params * HALF_LOG_2PI)
+        return laid.energy(list(means.values()), laid.log_scales + self.layout.num_params * HALF_LOG_2PI)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from credent.errors import InputError
+from credent.families import passes
 from credent.families.diagonal_gaussian import DiagonalGaussian, LaidGaussian
 from credent.families.location_scale import LocationScale
 from credent.layout import Layout
@@ -90,10 +91,9 @@ class GaussianPosterior(LocationScale):
         """One draw and the KL; for a Gaussian prior both share their passes over the weights, forward and backward."""
         if prior.gaussian is None:
             return self.rsample(), self.kl(prior)
-        sigma, means = self.scales.values(), self.layout.params()
-        e, sign = self.noise.paired(self.standard, sigma)
-        laid = prior.gaussian.on(self.layout)
-        kl, *views = _SampleAndKL.apply(laid, self.scales.log_sigma(), sigma, e, sign, *means.values())  # type: ignore[no-untyped-call]
+        rho, means, laid = self.scales.log_sigma(), self.layout.params(), prior.gaussian.on(self.layout)
+        e, sign = self.noise.paired(self.standard, rho.detach())
+        kl, *views = _SampleAndKL.apply(laid, rho, e, sign, *means.values())  # type: ignore[no-untyped-call]
         return dict(zip(means, views, strict=True)), kl
 
 
@@ -132,40 +132,18 @@ class _KLAndPull(torch.autograd.Function):
 
 
 class _SampleAndKL(torch.autograd.Function):
-    """w = mu + sign e exp(rho) and KL = sum_i log s_i - rho_i + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2.
-
-    With g the gradient of the weights and c that of the KL, the gradients are
-
-        by mu:  g + c (mu - m) / s^2,         by rho:  sigma (sign g e + c sigma / s^2) - c.
-    """
+    """A draw w and the KL, with the gradients of both in closed form (`families.passes`)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, prior: LaidGaussian, rho: Tensor, sigma: Tensor, e: Tensor, sign: int, *means: Tensor
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, prior: LaidGaussian, rho: Tensor, e: Tensor, sign: int, *means: Tensor) -> tuple[Tensor, ...]:
         ctx.prior, ctx.sign = prior, sign
-        flat, weights = prior.layout.lay(means)
-        kl, pull = closed_kl(prior, flat, rho, sigma)  # while the means are at hand in one vector
-        ctx.save_for_backward(sigma, e, pull)
-        flat.addcmul_(sigma, e, value=sign)
+        ctx.save_for_backward(rho, e, *means)
+        kl, weights = passes.draw(prior, means, rho, e, sign)
         return kl, *weights
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, c: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        sigma, e, pull = ctx.saved_tensors
-        prior: LaidGaussian = ctx.prior
-        flat, by_mean = prior.layout.lay(grads)
-        by_rho = torch.mul(sigma, prior.flat_precision(sigma), out=prior.layout.vector(sigma)).mul_(c)
-        by_rho.addcmul_(flat, e, value=ctx.sign)
-        torch.addcmul(-c, by_rho, sigma, out=by_rho)
-        flat.addcmul_(pull, c)
-        return None, by_rho, None, None, None, *by_mean
-
-
-def closed_kl(prior: LaidGaussian, mu: Tensor, rho: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
-    """KL(q || p) in nats of vectors (P,), and its gradient by mu, as numbers: no gradient flows through them."""
-    layout, offset, precision = prior.layout, prior.flat_offset(mu), prior.flat_precision(mu)
-    pull = torch.mul(offset, precision, out=layout.vector(mu))
-    each = torch.mul(sigma, precision, out=layout.vector(mu)).mul_(sigma).addcmul_(offset, pull).sub_(rho, alpha=2)
-    return each.sum() / 2 + (prior.log_scales - layout.num_params / 2), pull
+        rho, e, *means = ctx.saved_tensors
+        by_means, by_rho = passes.draw_back(ctx.prior, means, grads, rho, e, ctx.sign, c)
+        return None, by_rho, None, None, *by_means

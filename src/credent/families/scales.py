@@ -21,39 +21,38 @@ from torch import Tensor, nn
 from credent.errors import InputError
 from credent.layout import Layout
 
-_LOG2_E = math.log2(math.e)
-
 
 class Scales(nn.Module):
     """One positive number per random weight."""
 
     rho: nn.Parameter
+    _cache: Tensor | None
 
     def __init__(self, layout: Layout, initial: dict[str, float]) -> None:
         super().__init__()
         self.layout = layout
         filled = {k: torch.full_like(p, math.log(initial[k])) for k, p in layout.params().items()}
         self.rho = nn.Parameter(layout.flatten(filled).clone())
-        self._cache: Tensor | None = None
+        self._caching, self._cache = False, None
 
     @contextmanager
     def cached(self) -> Iterator[None]:
-        """Within: the numbers of sigma are computed once."""
-        self._cache = self.values()
+        """Within: the numbers of sigma are computed once, if at all."""
+        self._caching = True
         try:
             yield
         finally:
-            self._cache = None
+            self._caching, self._cache = False, None
 
     def values(self) -> Tensor:
         """All scales as numbers that no gradient flows through, (P,)."""
         if self._cache is not None:
             return self._cache
         rho = self.log_sigma().detach()
-        if rho.dtype == torch.float32 and rho.device.type == "cpu":  # torch's exp takes twice the time of these two
-            powers = torch.mul(rho, _LOG2_E, out=self.layout.vector(rho))
-            return torch.exp2(powers, out=powers)
-        return torch.exp(rho, out=self.layout.vector(rho))
+        values = torch.exp(rho, out=self.layout.vector(rho))
+        if self._caching:
+            self._cache = values
+        return values
 
     def sigma(self) -> Tensor:
         """All scales, differentiable in rho, (P,)."""

@@ -17,19 +17,23 @@ in the memory of a plain step. Gradients also reach parameters that are not rand
 level of a likelihood, whose draws move with it. [Unlu & Aitchison 2021, eqs. 28-30; the labels' own dependence on mu is
 left out there and here, which for classes is a third moment of the score.]
 
-Each way returns C, whose gradient flows to everything but the scales, and diag F, of which `pull` makes a zero that has
-the gradient by the scales.
+`exact` and `hessian` return C, whose gradient flows to everything but the scales, and diag F, of which `pull` makes a
+zero that has the gradient by the scales; `finite_difference` shares its passes over the weights with the KL, and
+returns both with all their gradients.
 
 Shapes: sigma, rho and diag F are vectors (P,) of a layout; C is a scalar, nats per datum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from credent.families import passes
+from credent.families.diagonal_gaussian import LaidGaussian
 from credent.layout import Layout
 from credent.likelihoods import Likelihood
 from credent.network import Network
@@ -60,12 +64,12 @@ def exact(layout: Layout, sigma: Tensor, outputs: Tensor, score: Score) -> tuple
 
 
 def finite_difference(
-    network: Network, layout: Layout, sigma: Tensor, likelihood: Likelihood, x: Any, score: Score
+    network: Network, prior: LaidGaussian, rho: Tensor, likelihood: Likelihood, x: Any, score: Score
 ) -> tuple[Tensor, Tensor]:
-    """C for the rows `x`, with its gradients attached, and diag F."""
-    means = list(layout.params().values())
+    """C for the rows `x` and KL(q || p), with the gradients of both attached, by the scales too."""
+    names, means = prior.layout.names, list(prior.layout.params().values())
     random = {id(p) for p in means}
-    rest = [p for p in network.module.parameters() if p.requires_grad and id(p) not in random]
+    rest = [p for p in network.trained() if id(p) not in random]
     noise = [p for p in likelihood.parameters() if p.requires_grad]
     with torch.enable_grad():
         with _same_masks(means[0].device):
@@ -75,23 +79,18 @@ def finite_difference(
         drawn = score(leaf) / rows
         before = gradients(outputs, [*means, *rest], drawn.detach())
         with torch.no_grad():
-            variance = torch.mul(sigma, sigma, out=layout.vector(sigma))
-            v = torch._foreach_mul(before[: len(means)], layout.tensors(variance))  # its factor b waits for the end
-            diagonal = layout.lay(before[: len(means)])[0].square_()
-            value = diagonal.dot(variance) * (rows / 2)
-            length, size = (torch.stack(torch._foreach_norm(each)).norm() for each in (v, means))
-            size = size.clamp_min(layout.natural_length)  # weights that start at zero need a step that is not lost
-            step = float(_STEP[sigma.dtype] * size / length) if length > 0 else 1.0  # without any, no step is too long
-            shifted = torch._foreach_add(means, v, alpha=step)
-        moved = network({k: w.requires_grad_() for k, w in zip(layout.names, shifted, strict=True)}, x)
+            found = passes.expand(prior, means, rho, before[: len(means)])  # their factor b waits for the end
+            size = max(found.size, prior.layout.natural_length)  # weights at zero need a step that is not lost
+            step = _STEP[rho.dtype] * size / found.length if found.length > 0 else 1.0  # along zero any will do
+            shifted = passes.shift(prior, means, rho, before[: len(means)], step)
+        moved = network({k: w.requires_grad_() for k, w in zip(names, shifted, strict=True)}, x)
         change = (moved.detach() - leaf.detach()) / step
         back, *by_noise = gradients(drawn, [leaf, *noise], change)
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
-    with torch.no_grad():
-        changes = torch._foreach_sub(after, before)
-        diagonal.mul_(rows)
-    given: Tensor = _Given.apply(value, step, changes, rows, by_noise, *means, *rest, *noise)  # type: ignore[no-untyped-call]
-    return given, diagonal
+    values = found.rise * (rows / 2), found.kl
+    slopes = before, after, by_noise
+    both: tuple[Tensor, Tensor] = _Given.apply(prior, step, rows, values, slopes, rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
+    return both
 
 
 def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,26 +125,37 @@ def _same_masks(device: torch.device) -> Iterator[None]:
 
 
 class _Given(torch.autograd.Function):
-    """C, whose gradients are known: b / h times the changes of the gradients, and b times those by the noise."""
+    """C and the KL, whose gradients are known.
+
+    `slopes` are the gradients of -log p by all parameters before and after the step, whose change times b / h is C's,
+    and those of C / b by the noise.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        value: Tensor,
+        prior: LaidGaussian,
         step: float,
-        changes: list[Tensor],
         rows: int,
-        by_noise: list[Tensor],
+        values: tuple[Tensor, Tensor],
+        slopes: tuple[list[Tensor], ...],
+        rho: Tensor,
         *inputs: Tensor,
-    ) -> Tensor:
-        ctx.numbers, ctx.weights = (step, rows), len(changes)
-        ctx.save_for_backward(*changes, *by_noise)  # and let go of by the backward pass
-        return value.clone()
+    ) -> tuple[Tensor, Tensor]:
+        means = inputs[: len(prior.layout.names)]
+        ctx.prior, ctx.step, ctx.rows = prior, step, rows
+        ctx.counts = [len(means), *map(len, slopes)]
+        ctx.save_for_backward(rho, *means, *chain(*slopes))  # and let go of by the backward pass
+        return values
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        step, rows = ctx.numbers
-        c = c * rows
-        changes, by_noise = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
-        return None, None, None, None, None, *torch._foreach_mul(changes, c / step), *(g * c for g in by_noise)
+    def backward(ctx: Any, d: Tensor, c: Tensor) -> tuple[Tensor | None, ...]:
+        rho, *saved = ctx.saved_tensors
+        taken = iter(saved)
+        means, before, after, by_noise = (list(islice(taken, count)) for count in ctx.counts)
+        b, n = float(d) * ctx.rows, len(means)
+        a = b / ctx.step
+        by_means, by_rho = passes.expand_back(ctx.prior, means, rho, before[:n], after[:n], (a, b, float(c)))
+        by_rest = [(new - old) * a for old, new in zip(before[n:], after[n:], strict=True)]
+        return None, None, None, None, None, by_rho, *by_means, *by_rest, *(g * b for g in by_noise)

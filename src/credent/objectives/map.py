@@ -47,5 +47,6 @@ class MAP(Objective):
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at the network's own parameters."""
+        penalty = self.penalty(self.q)  # first, so that its gradient comes last and is added to the others in place
         outputs = self.network.mean(x)
-        return self.likelihood.mean_nll(outputs, y), self.penalty(self.q), outputs
+        return self.likelihood.mean_nll(outputs, y), penalty, outputs

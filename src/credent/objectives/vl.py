@@ -17,7 +17,7 @@ tensor([[0.0498]])
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -26,6 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from credent import likelihoods, priors
 from credent.errors import InputError
+from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.families.gaussian import GaussianPosterior
 from credent.layout import Random
 from credent.network import take
@@ -109,6 +110,7 @@ class VL(Objective):
         self.noise = Noise()
         self._fewest = 2 if normed else 1  # it needs two to compare
         self._checked = self._warned = False
+        self._standard = DiagonalGaussian(dict.fromkeys(self.layout.names, 0.0), dict.fromkeys(self.layout.names, 1.0))
 
     @property
     def posterior(self) -> GaussianPosterior:
@@ -121,20 +123,43 @@ class VL(Objective):
         return "linearised" if self.likelihood.keeps_draws else "mean"
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The batch at the means, the expected rise of its loss around them, and r(q)."""
+        """The batch at the means with the expected rise of its loss around them, r(q), and the outputs."""
+        if self.curvature == "finite_difference":
+            return self._with_finite_difference(x, y)
+        with self.q.cached():
+            return self._with_derivatives(x, y)
+
+    def _with_finite_difference(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with _in_full(y):  # and first, so that its gradients come last and are added to the others in place
+            rise, kl = self._by_finite_difference(x, y, self._rows(y))
+            penalty = self.penalty(self.q) if self._gaussian is None else kl
+        with torch.enable_grad():
+            outputs = self.network.mean(x)
+            return self.likelihood.mean_nll(outputs, y) + rise, penalty, outputs
+
+    def _with_derivatives(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
         with self._first_forward(), torch.enable_grad(), twice:
             outputs = self.network.mean(x)
             nll = self.likelihood.mean_nll(outputs, y)
         if not bool(nll.isfinite()):
             return nll, self.penalty(self.q), outputs  # whoever trains sees it, and can say where it comes from
-        with self.q.cached(), torch.autocast(y.device.type, enabled=False):
-            by_means, diagonal = self._curved(x, y, self._rows(y), outputs, nll)
-            if isinstance(self.penalty, priors.Prior) and self.penalty.gaussian is not None:
-                penalty, by_scales = self.q.kl_and_pull(self.penalty.gaussian, diagonal)
+        with _in_full(y):
+            if self.curvature == "exact":
+                rows = self._rows(y)
+                shared = isinstance(rows, slice) and outputs.dtype == self.layout.first().dtype  # autocast's is coarser
+                rise, diagonal = self._by_double_backward(x, y, rows, outputs if shared else None)
             else:
-                penalty, by_scales = self.penalty(self.q), curvatures.pull(self.q.scales.log_sigma(), diagonal)
-            return nll + by_means + by_scales, penalty, outputs
+                rise, diagonal = self._by_hessian(nll)
+            if self._gaussian is None:
+                by_scales, penalty = curvatures.pull(self.q.scales.log_sigma(), diagonal), self.penalty(self.q)
+            else:
+                penalty, by_scales = self.q.kl_and_pull(self._gaussian, diagonal)
+            return nll + rise + by_scales, penalty, outputs
+
+    @property
+    def _gaussian(self) -> DiagonalGaussian | None:
+        return self.penalty.gaussian if isinstance(self.penalty, priors.Prior) else None
 
     def curvature_error(self, x: Any, y: Tensor) -> float:
         """Relative error of the finite difference on this batch: |gradient - exact gradient| / |exact gradient|.
@@ -152,12 +177,7 @@ class VL(Objective):
         self.noise.set_extra_state(state)
         return float((found[0] - found[1]).norm() / found[1].norm())
 
-    def _curved(self, x: Any, y: Tensor, rows: Tensor | slice, outputs: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]:
-        if self.curvature == "finite_difference":
-            return self._by_finite_difference(x, y, rows)
-        if self.curvature == "exact":
-            shared = isinstance(rows, slice) and outputs.dtype == self.layout.first().dtype  # autocast's are coarser
-            return self._by_double_backward(x, y, rows, outputs if shared else None)
+    def _by_hessian(self, nll: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             rise, diagonal = curvatures.hessian(self.layout, self.q.scales.values(), nll)
         if not self._warned:
@@ -167,14 +187,10 @@ class VL(Objective):
         return rise, diagonal
 
     def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+        laid = (self._gaussian or self._standard).on(self.layout)
         with self.network.frozen_statistics():
             return curvatures.finite_difference(
-                self.network,
-                self.layout,
-                self.q.scales.values(),
-                self.likelihood,
-                take(x, rows),
-                self._score(y[rows]),
+                self.network, laid, self.q.scales.log_sigma(), self.likelihood, take(x, rows), self._score(y[rows])
             )
 
     def _by_double_backward(
@@ -233,3 +249,8 @@ class VL(Objective):
         if how == "sampled":
             warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))
         return pred
+
+
+def _in_full(y: Tensor) -> AbstractContextManager[None]:
+    """Autocast is too coarse for curvature."""
+    return torch.autocast(y.device.type, enabled=False)

@@ -122,7 +122,8 @@ class _Product(Scales):
 
     def __init__(self, scales: Scales, precision: Callable[[Tensor], Tensor]) -> None:
         nn.Module.__init__(self)  # rho is there already
-        self.layout, self.rho, self._cache = scales.layout, scales.rho, None
+        self.layout, self.rho = scales.layout, scales.rho
+        self._caching, self._cache = False, None
         self._of, self._held = precision, None
 
     _held: Tensor | None

@@ -26,16 +26,17 @@ Shapes: in a linear layer `weight` is (units, m), in a convolution (units, m / p
 (0.0, -0.01)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from credent import native
 from credent.errors import InputError
 from credent.network import owners
 from credent.samplers.inputs import LayerInputs, Moments
-from credent.samplers.langevin import Identity, Langevin, Preconditioner, State
+from credent.samplers.langevin import Identity, Langevin, Preconditioner, State, Step
 from credent.samplers.ranks import joined
 
 _KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -82,6 +83,25 @@ class Map:
     hotter: float
     """What the noise is multiplied by: 1, or sqrt q as printed."""
 
+    def fits(self, layer: Layer, given: "list[Moved]") -> bool:
+        """Whether a compiled loop can take it: numbers of each unit lie together, in the order that the map has."""
+        alike = layer.groups == 1 and all(native.alike(*([t] for t in each.streams)) for each in given)
+        return alike and native.suits(self.mean) and self.mean.stride()[1:] == given[0].moved.stride()[1:]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A parameter or its velocity, which is moved, with its gradient and noise."""
+
+    moved: Tensor
+    grad: Tensor
+    noise: Tensor
+
+    @property
+    def streams(self) -> tuple[Tensor, Tensor, Tensor]:
+        """As compiled loops take them."""
+        return self.moved, self.grad, self.noise
+
 
 @dataclass(frozen=True)
 class InputNormalising(Preconditioner):
@@ -98,8 +118,13 @@ class InputNormalising(Preconditioner):
 
     def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
         """Running averages of what the layers have just seen, beginning at mean 0 and variance 1."""
-        for module, seen in joined(self.inputs.take()).items():
-            self._average(state[self.layers[module].weight], seen)
+        known = [(state[self.layers[module].weight], seen) for module, seen in joined(self.inputs.take()).items()]
+        for place, seen in known:
+            self._begin(place, seen)
+        if known:
+            averages = [place[what] for what in ("mean", "variance") for place, _ in known]
+            news = [seen.mean for _, seen in known] + [seen.variance for _, seen in known]
+            torch._foreach_lerp_(averages, news, 1 - self.decay)
         layers, others = self._split(state, params)
         if not layers:
             raise InputError(
@@ -110,48 +135,60 @@ class InputNormalising(Preconditioner):
             given = dict(zip(params, grads, strict=True))
             self.fallback.adapt(state, others, [given[p] for p in others])
 
-    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
-        """P' g; what `u` holds is noise, and is made as hot as it should be."""
-        given, onto = dict(zip(params, grads, strict=True)), dict(zip(params, u, strict=True))
-        layers, others = self._split(state, params)
+    def drift(self, state: State, step: Step) -> None:
+        """P u, layer by layer; noise is made as hot as it should be."""
+        given = {p: Moved(*each) for p, *each in zip(step.params, step.moved, step.grads, step.noise, strict=True)}
+        layers, others = self._split(state, step.params)
         for layer in layers:
-            p = self._map(state, layer)
-            if p.hotter != 1:
-                torch._foreach_mul_([onto[each] for each in layer.params], p.hotter)
-            weight = given[layer.weight]
-            if layer.bias is not None:
-                bias = given[layer.bias]
-                weight = torch.addcmul(weight, p.mean, layer.over_units(bias), value=-1)
-                onto[layer.bias].add_(bias, alpha=rate * p.unit_root)
-            onto[layer.weight].addcmul_(weight, p.root, value=rate)
+            self._drift(self._map(state, layer), layer, [given[p] for p in layer.params], step.rate, step.spread)
         if others:
-            self.fallback.whiten(state, others, [given[p] for p in others], [onto[p] for p in others], rate)
+            moved, grads, noise = map(list, zip(*(given[p].streams for p in others), strict=True))
+            self.fallback.drift(state, replace(step, params=others, moved=moved, grads=grads, noise=noise))
+
+    def _drift(self, p: Map, layer: Layer, given: list[Moved], rate: float, spread: float) -> None:
+        """Of the weight and of the bias."""
+        spread *= p.hotter
+        if spread and p.fits(layer, given):
+            weight, *bias = (tuple(native.addresses(each.streams)) for each in given)
+            shape = len(layer.weight), layer.weight[0].numel()
+            rates = p.unit_root, rate / spread, spread
+            at = tuple(native.addresses((p.mean, p.root, p.pull))), weight, *(bias or [()])
+            native.kernels.normalised_drift(torch.get_num_threads(), *shape, *at, *rates)
+            return
+        u = [each.noise.mul_(spread) for each in given]
+        grad = given[0].grad
+        if len(given) > 1:
+            grad = torch.addcmul(grad, p.mean, layer.over_units(given[1].grad), value=-1)
+            u[1].add_(given[1].grad, alpha=rate * p.unit_root)
+        u[0].addcmul_(grad, p.root, value=rate)
+        self._move(p, u, [each.moved for each in given], 1.0)
 
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
         """P u."""
         given, onto = dict(zip(params, u, strict=True)), dict(zip(params, moved, strict=True))
         layers, others = self._split(state, params)
         for layer in layers:
-            p = self._map(state, layer)
-            weight = given[layer.weight]
-            onto[layer.weight].addcmul_(weight, p.root, value=scale)
-            if layer.bias is not None:
-                pulled = _dot(weight, p.pull)
-                onto[layer.bias].add_(given[layer.bias], alpha=scale * p.unit_root).sub_(pulled, alpha=scale)
+            each = [given[p] for p in layer.params], [onto[p] for p in layer.params]
+            self._move(self._map(state, layer), *each, scale)
         if others:
             self.fallback.move(state, others, [given[p] for p in others], [onto[p] for p in others], scale)
+
+    def _move(self, p: Map, u: list[Tensor], moved: list[Tensor], scale: float) -> None:
+        """Of the weight and of the bias."""
+        moved[0].addcmul_(u[0], p.root, value=scale)
+        if len(u) > 1:
+            moved[1].add_(u[1], alpha=scale * p.unit_root).sub_(_dot(u[0], p.pull), alpha=scale)
 
     def freeze(self) -> None:
         """Look no more."""
         self.inputs.watching = False
         self.fallback.freeze()
 
-    def _average(self, known: dict[str, Any], seen: Moments) -> None:
+    def _begin(self, known: dict[str, Any], seen: Moments) -> None:
+        """Averages that are there, and no map of what they were."""
         if "mean" not in known:  # rows are those of the first batch: the last one of an epoch may be short
             known["mean"], known["variance"] = torch.zeros_like(seen.mean), torch.ones_like(seen.variance)
             known["rows"], known["positions"] = seen.rows, seen.positions
-        known["mean"].lerp_(seen.mean, 1 - self.decay)
-        known["variance"].lerp_(seen.variance, 1 - self.decay)
         known.pop("_map", None)
 
     def _split(self, state: State, params: list[Tensor]) -> tuple[list[Layer], list[Tensor]]:
@@ -166,14 +203,26 @@ class InputNormalising(Preconditioner):
         """Made once for all the steps with these averages."""
         known = state[layer.weight]
         if "_map" not in known:
-            variance = known["variance"].view(layer.groups, -1)  # max(var) is over the inputs that the unit sees
-            variance = (variance + (self.floor[0] * variance.amax(1, keepdim=True) + self.floor[1])).flatten()
             count = (self.batch_size or known["rows"]) * (known["positions"] if self.rows == "positions" else 1)
             q = max(layer.weight[0].numel() / count, 1.0) ** 0.5
-            mean, root = layer.over_inputs(known["mean"]), layer.over_inputs((variance * q**2).rsqrt_())
-            known["_map"] = Map(mean, root, mean * root, 1 / q, 1.0 if self.noise == "exact" else q**0.5)
+            shapes = self._shapes(layer, known["mean"], known["variance"], q)
+            known["_map"] = Map(*shapes, 1 / q, 1.0 if self.noise == "exact" else q**0.5)
         found: Map = known["_map"]
         return found
+
+    def _shapes(self, layer: Layer, mean: Tensor, variance: Tensor, q: float) -> tuple[Tensor, Tensor, Tensor]:
+        """mu, 1 / (s q) and mu / (s q), in the shape and memory order of a unit's weights."""
+        part, floor = self.floor
+        if layer.groups == 1 and native.suits(mean, variance, layer.weight) and native.dense(layer.weight):
+            made = tuple(torch.empty_like(layer.weight[:1]) for _ in range(3))
+            kernel, last = layer.weight[0, 0].numel(), not layer.weight.is_contiguous()
+            at = mean.data_ptr(), variance.data_ptr(), len(mean), kernel, last, part, floor, q
+            native.kernels.input_map(*at, *native.addresses(made))
+            return made[0], made[1], made[2]
+        variance = variance.view(layer.groups, -1)  # max(var) is over the inputs that the unit sees
+        variance = (variance + (part * variance.amax(1, keepdim=True) + floor)).flatten()
+        mean, root = layer.over_inputs(mean), layer.over_inputs((variance * q**2).rsqrt_())
+        return mean, root, mean * root
 
 
 class BNPSGLD(Langevin):

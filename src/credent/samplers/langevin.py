@@ -21,12 +21,14 @@ import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from credent import native
 from credent.errors import InputError
 from credent.noise import Noise
 
@@ -37,6 +39,22 @@ State = dict[Tensor, Any]
 """An optimiser's memory, a dict for each parameter; what has a name with _ in front is made of the rest, not saved."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """What a step is made of: lists of one tensor for each parameter."""
+
+    params: list[Tensor]
+    grads: list[Tensor]
+    noise: list[Tensor]
+    """Standard normal."""
+    moved: list[Tensor]
+    """The parameters, or their velocities."""
+    rate: float
+    """- (eps/2) N, of the gradient."""
+    spread: float
+    """sqrt(eps T), of the noise."""
+
+
 class Preconditioner(ABC):
     """G = P P' over some parameters; what it has learnt lies in the sampler's state."""
 
@@ -45,8 +63,8 @@ class Preconditioner(ABC):
         """Learn from this step; not called once frozen."""
 
     @abstractmethod
-    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
-        """Add rate x P' g to the noise in `u`."""
+    def drift(self, state: State, step: Step) -> None:
+        """Add P u, u = spread x noise + rate x P' g, to what is moved; the noise may be written over."""
 
     @abstractmethod
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
@@ -63,9 +81,14 @@ class Identity(Preconditioner):
     def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
         """Nothing to learn."""
 
-    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
-        """The gradient itself."""
-        torch._foreach_add_(u, grads, alpha=rate)
+    def drift(self, state: State, step: Step) -> None:
+        """The gradient and the noise themselves."""
+        streams = step.moved, step.grads, step.noise
+        if native.alike(*streams):
+            native.pass_along(native.kernels.drift, streams, step.rate, step.spread)
+            return
+        torch._foreach_add_(step.moved, step.grads, alpha=step.rate)
+        torch._foreach_add_(step.moved, step.noise, alpha=step.spread)
 
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
         """As it is."""
@@ -141,9 +164,9 @@ class Langevin(Optimizer, ABC):
             moved = [state[p].setdefault("velocity", torch.zeros_like(p)) for p in params]
             torch._foreach_mul_(moved, momentum)
         spread = math.sqrt(eps * (1 - momentum) * group["temperature"])
-        u = self._normal(params) if spread else [torch.zeros_like(p) for p in params]
-        self.preconditioner.whiten(state, params, grads, u, -eps / 2 * self.num_data / (spread or 1.0))
-        self.preconditioner.move(state, params, u, moved, spread or 1.0)
+        noise = self._normal(params) if spread else [torch.zeros_like(p) for p in params]
+        step = Step(params, grads, noise, moved, rate=-eps / 2 * self.num_data, spread=spread)
+        self.preconditioner.drift(state, step)
         if momentum:
             torch._foreach_add_(params, moved)
 

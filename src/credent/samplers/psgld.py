@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from credent import native
 from credent.errors import InputError
-from credent.samplers.langevin import Langevin, Params, Preconditioner, State
+from credent.samplers.langevin import Langevin, Params, Preconditioner, State, Step
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,23 @@ class RMSprop(Preconditioner):
 
     def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
         """V <- decay V + (1 - decay) g^2; the first g^2 is V itself."""
-        known = [(p, g) for p, g in zip(params, grads, strict=True) if "square" in state[p]]
-        if known:
-            squares, seen = [state[p]["square"] for p, _ in known], [g for _, g in known]
-            torch._foreach_mul_(squares, self.decay)
-            torch._foreach_addcmul_(squares, seen, seen, value=1 - self.decay)
         for p, g in zip(params, grads, strict=True):
             if "square" not in state[p]:
-                state[p]["square"] = g.square()
-            self._prepare(state[p])
+                state[p]["square"] = g.square()  # of which the average with itself is itself
+            if "_root" not in state[p]:
+                state[p]["_root"] = torch.empty_like(state[p]["square"])
+        self._average(grads, [state[p]["square"] for p in params], [state[p]["_root"] for p in params], self.decay)
 
-    def whiten(self, state: State, params: list[Tensor], grads: list[Tensor], u: list[Tensor], rate: float) -> None:
-        """g / sqrt(damping + sqrt V)."""
-        torch._foreach_addcmul_(u, grads, self._roots(state, params), value=rate)
+    def drift(self, state: State, step: Step) -> None:
+        """Gradient and noise, each by its root."""
+        roots = self._roots(state, step.params)
+        streams = step.moved, step.grads, step.noise, roots
+        if native.alike(*streams):
+            native.pass_along(native.kernels.rooted_drift, streams, step.rate, step.spread)
+            return
+        torch._foreach_mul_(step.noise, step.spread)
+        torch._foreach_addcmul_(step.noise, step.grads, roots, value=step.rate)
+        torch._foreach_addcmul_(step.moved, step.noise, roots)
 
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
         """u / sqrt(damping + sqrt V)."""
@@ -59,22 +64,31 @@ class RMSprop(Preconditioner):
 
     def _roots(self, state: State, params: list[Tensor]) -> list[Tensor]:
         """P, also of a V that was loaded."""
-        for p in params:
-            if "_root" not in state[p]:
-                self._prepare(state[p])
-        return [state[p]["_root"] for p in params]
-
-    def _prepare(self, known: dict[str, Tensor]) -> None:
-        """P = (damping + sqrt V)^(-1/2), in the memory that it had."""
-        if "square" not in known:
+        loaded = [p for p in params if "_root" not in state[p]]
+        if any("square" not in state[p] for p in loaded):
             raise InputError(
                 "a parameter had its first gradient after the burn-in, so that RMSprop knows nothing of its scale:"
                 " write a longer burn_in=, one that ends after all parameters have been trained on, or sample it"
                 " with SGLD."
             )
-        if "_root" not in known:
-            known["_root"] = torch.empty_like(known["square"])
-        torch.sqrt(known["square"], out=known["_root"]).add_(self.damping).rsqrt_()
+        if loaded:
+            squares = [state[p]["square"] for p in loaded]
+            roots = [torch.empty_like(square) for square in squares]
+            self._average([torch.zeros_like(square) for square in squares], squares, roots, decay=1.0)
+            for p, root in zip(loaded, roots, strict=True):
+                state[p]["_root"] = root
+        return [state[p]["_root"] for p in params]
+
+    def _average(self, grads: list[Tensor], squares: list[Tensor], roots: list[Tensor], decay: float) -> None:
+        """V <- decay V + (1 - decay) g^2 and P = (damping + sqrt V)^(-1/2), in the memory that they have."""
+        streams = grads, squares, roots
+        if native.alike(*streams):
+            native.pass_along(native.kernels.rmsprop, streams, decay, self.damping)
+            return
+        torch._foreach_mul_(squares, decay)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - decay)
+        for square, root in zip(squares, roots, strict=True):
+            torch.sqrt(square, out=root).add_(self.damping).rsqrt_()
 
 
 class PSGLD(Langevin):

@@ -1,0 +1,57 @@
+/* Normal numbers from a table of quantiles; credent/quick_normal.py has the law. */
+
+#include "share.h"
+
+#define NORMALS 16384 /* numbers from one stream of bits, the BLOCK of quick_normal.py */
+
+typedef struct {
+    const float *table;
+    float *out;
+    Py_ssize_t n, block;
+    uint64_t words[3];
+} Normals;
+
+static FAST void look_up(const uint16_t *restrict bits, const float *restrict table, float *restrict out,
+                         Py_ssize_t half, Py_ssize_t rest)
+{
+    for (Py_ssize_t i = 0; i < rest; i++) {
+        float a = table[bits[i]], b = table[bits[half + i]];
+        out[i] = a + b;
+        out[half + i] = a - b;
+    }
+    if (rest < half) out[rest] = table[bits[rest]] + table[bits[half + rest]];
+}
+
+static void normals(void *job, Py_ssize_t block)
+{
+    Normals *given = job;
+    Py_ssize_t begin = block * given->block, n = given->n - begin < given->block ? given->n - begin : given->block;
+    Py_ssize_t half = (n + 1) / 2, words = (half + 1) / 2;
+    uint64_t drawn[NORMALS / 4];
+    uint64_t a = given->words[0], b = given->words[1], c = given->words[2] + (uint64_t)block, w = 1;
+    for (Py_ssize_t i = -12; i < words; i++) { /* SFC64, whose first twelve numbers mix what it begins with */
+        uint64_t next = a + b + w++;
+        a = b ^ (b >> 11);
+        b = c + (c << 3);
+        c = ((c << 24) | (c >> 40)) + next;
+        if (i >= 0) drawn[i] = next;
+    }
+    look_up((const uint16_t *)drawn, given->table, given->out + begin, half, n - half);
+}
+
+/* (threads, address, count, words a, b, c, address of the table) */
+FUNCTION(normal)
+{
+    if (nargs != 7) {
+        PyErr_SetString(PyExc_TypeError, "threads, address, count, three words and the table's address");
+        return NULL;
+    }
+    Normals job = {.out = PyLong_AsVoidPtr(args[1]), .n = PyLong_AsSsize_t(args[2]), .block = NORMALS};
+    for (int i = 0; i < 3; i++) job.words[i] = PyLong_AsUnsignedLongLong(args[3 + i]);
+    job.table = PyLong_AsVoidPtr(args[6]);
+    long threads = PyLong_AsLong(args[0]);
+    if (PyErr_Occurred()) return NULL;
+    share(normals, &job, (job.n + NORMALS - 1) / NORMALS, (int)threads);
+    Py_RETURN_NONE;
+}
+

@@ -1,0 +1,306 @@
+/* Passes over all weights: one loop for what torch does in several calls, each with a vector for its result.
+
+   Tensors come one for each parameter, or as the one address of a vector that holds them one after the other; sizes,
+   means m and precisions p come one for each tensor. */
+
+#include "share.h"
+
+#define BLOCK 8192  /* numbers that a thread works on at a time: they stay in its cache */
+#define SUMMED 1024 /* numbers that are added up in float32 before they go into a double */
+#define SUMS 4      /* that one pass can make */
+
+typedef struct {
+    Py_ssize_t count, blocks;
+    Py_ssize_t *size, *first; /* of each tensor, in numbers and in blocks before it */
+    double *loc, *precision;
+} Layout;
+
+#define STREAMS 6
+typedef struct {
+    Layout layout;
+    float **of[STREAMS]; /* address of each tensor in each stream */
+    float by[4];
+    double *sums; /* SUMS for each block */
+    void (*loop)(float *const *, Py_ssize_t, const float *, float, float, double *);
+} Pass;
+
+static int numbers(PyObject *list, Py_ssize_t count, double *out)
+{
+    Py_ssize_t given = PyList_Size(list);
+    if (given && given != count) {
+        PyErr_SetString(PyExc_ValueError, "a number for each tensor, or none at all");
+        return -1;
+    }
+    for (Py_ssize_t k = 0; k < count; k++)
+        out[k] = given ? PyFloat_AsDouble(PyList_GetItem(list, k)) : 0;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int addresses(PyObject *given, const Layout *layout, float **out)
+{
+    if (PyList_Check(given)) {
+        if (PyList_Size(given) != layout->count) {
+            PyErr_SetString(PyExc_ValueError, "as many tensors as the layout has");
+            return -1;
+        }
+        for (Py_ssize_t k = 0; k < layout->count; k++)
+            out[k] = PyLong_AsVoidPtr(PyList_GetItem(given, k));
+    } else {
+        float *base = PyLong_AsVoidPtr(given);
+        for (Py_ssize_t k = 0; k < layout->count; k++) {
+            out[k] = base;
+            base += layout->size[k];
+        }
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static void one(void *job, Py_ssize_t block)
+{
+    Pass *pass = job;
+    Layout *l = &pass->layout;
+    Py_ssize_t low = 0, high = l->count - 1;
+    while (low < high) { /* the last tensor that begins at or before this block; empty ones begin with the next */
+        Py_ssize_t middle = (low + high + 1) / 2;
+        if (l->first[middle] <= block) low = middle; else high = middle - 1;
+    }
+    Py_ssize_t begin = (block - l->first[low]) * BLOCK, n = l->size[low] - begin;
+    float *at[STREAMS];
+    for (int s = 0; s < STREAMS; s++)
+        at[s] = pass->of[s] ? pass->of[s][low] + begin : NULL;
+    double *sums = pass->sums + SUMS * block;
+    for (int s = 0; s < SUMS; s++) sums[s] = 0;
+    for (Py_ssize_t done = 0; done < (n < BLOCK ? n : BLOCK); done += SUMMED) {
+        Py_ssize_t left = (n < BLOCK ? n : BLOCK) - done;
+        pass->loop(at, left < SUMMED ? left : SUMMED, pass->by, (float)l->loc[low], (float)l->precision[low], sums);
+        for (int s = 0; s < STREAMS; s++)
+            if (at[s]) at[s] += SUMMED;
+    }
+}
+
+/* (threads, sizes, locs, precisions, streams, numbers): all tensors of all streams through one loop; its sums */
+static PyObject *run(PyObject *const *args, Py_ssize_t nargs, void (*loop)(float *const *, Py_ssize_t, const float *,
+                                                                           float, float, double *))
+{
+    if (nargs != 6 || !PyList_Check(args[1]) || !PyList_Check(args[2]) || !PyList_Check(args[3]) ||
+        !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || PyTuple_Size(args[4]) > STREAMS ||
+        PyTuple_Size(args[5]) > 4) {
+        PyErr_SetString(PyExc_TypeError, "threads, sizes, locs, precisions, streams and numbers");
+        return NULL;
+    }
+    Pass pass = {.loop = loop};
+    Layout *l = &pass.layout;
+    Py_ssize_t streams = PyTuple_Size(args[4]);
+    l->count = PyList_Size(args[1]);
+    PyObject *found = NULL;
+    size_t each = sizeof(Py_ssize_t) * 2 + sizeof(double) * 2 + sizeof(float *) * STREAMS;
+    char *memory = PyMem_Malloc(each * (l->count + 1));
+    if (!memory) return PyErr_NoMemory();
+    l->size = (Py_ssize_t *)memory;
+    l->first = l->size + l->count;
+    l->loc = (double *)(l->first + l->count);
+    l->precision = l->loc + l->count;
+    float **table = (float **)(l->precision + l->count);
+    for (Py_ssize_t k = 0; k < l->count; k++) {
+        l->size[k] = PyLong_AsSsize_t(PyList_GetItem(args[1], k));
+        l->first[k] = l->blocks;
+        l->blocks += (l->size[k] + BLOCK - 1) / BLOCK;
+    }
+    if (numbers(args[2], l->count, l->loc) || numbers(args[3], l->count, l->precision)) goto done;
+    for (Py_ssize_t s = 0; s < streams; s++) {
+        pass.of[s] = table + s * l->count;
+        if (addresses(PyTuple_GetItem(args[4], s), l, pass.of[s])) goto done;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(args[5]); i++)
+        pass.by[i] = (float)PyFloat_AsDouble(PyTuple_GetItem(args[5], i));
+    long threads = PyLong_AsLong(args[0]);
+    pass.sums = PyMem_Malloc(sizeof(double) * SUMS * (l->blocks + 1));
+    if (!pass.sums) PyErr_NoMemory();
+    if (PyErr_Occurred()) goto done;
+    share(one, &pass, l->blocks, (int)threads);
+    double total[SUMS] = {0};
+    for (Py_ssize_t b = 0; b < l->blocks; b++)
+        for (int s = 0; s < SUMS; s++) total[s] += pass.sums[SUMS * b + s];
+    found = Py_BuildValue("dddd", total[0], total[1], total[2], total[3]);
+done:
+    PyMem_Free(pass.sums);
+    PyMem_Free(memory);
+    return found;
+}
+
+/* -- arithmetic -------------------------------------------------------------------------------------------------- */
+
+/* sigma = e^rho to an ulp or two, as 2^n e^r with |r| <= log(2) / 2. rho is held to where float32 has such a number, in a
+   loop of its own: within the other one compilers make branches of it, and nothing of the branches that is fast. */
+static inline void exponential(Given rho, Py_ssize_t n, Numbers sigma)
+{
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) sigma[i] = rho[i] < -87.0f ? -87.0f : rho[i];
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) sigma[i] = sigma[i] > 88.0f ? 88.0f : sigma[i];
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) {
+        float x = sigma[i], t = x * 1.442695041f;
+        int32_t whole = (int32_t)(t + copysignf(0.5f, t));
+        float r = (x - (float)whole * 0.693359375f) + (float)whole * 2.12194440e-4f;
+        float p = 1 + r * (1 + r * (0.5f + r * (1.66666667e-1f + r * (4.16666667e-2f + r * (8.33333333e-3f +
+                  r * (1.38888889e-3f + r * 1.98412698e-4f))))));
+        uint32_t bits = (uint32_t)(whole + 127) << 23;
+        float power;
+        memcpy(&power, &bits, sizeof power);
+        sigma[i] = p * power;
+    }
+}
+
+#define LOOP(name) static FAST void name##_loop(float *const *at, Py_ssize_t n, const float *by, float m, float p, double *sums)
+#define METHOD(name)                                                                                       \
+    FUNCTION(name)           \
+    {                                                                                                      \
+        return run(args, nargs, name##_loop);                                                              \
+    }
+
+/* sum p (w - m)^2 */
+LOOP(energy)
+{
+    Given w = at[0];
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Py_ssize_t i = 0; i < n; i++) sum += (w[i] - m) * (w[i] - m);
+    sums[0] += (double)(sum * p);
+}
+METHOD(energy)
+
+/* out = c p (w - m) */
+LOOP(pull)
+{
+    Given w = at[0];
+    Numbers out = at[1];
+    float c = by[0] * p;
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) out[i] = c * (w[i] - m);
+}
+METHOD(pull)
+
+/* out = mu + sign e sigma;  sum of p (sigma^2 + (mu - m)^2) - 1 - log(p sigma^2), which is twice the KL */
+LOOP(draw)
+{
+    Given mu = at[0], rho = at[1], e = at[2];
+    Numbers out = at[3];
+    float sum = 0, sign = by[0], log_p = logf(p);
+    float sigma[SUMMED];
+    exponential(rho, n, sigma);
+#pragma omp simd reduction(+ : sum)
+    for (Py_ssize_t i = 0; i < n; i++) {
+        float off = mu[i] - m;
+        out[i] = mu[i] + sign * e[i] * sigma[i];
+        sum += p * (sigma[i] * sigma[i] + off * off) - 1 - log_p - 2 * rho[i];
+    }
+    sums[0] += sum;
+}
+METHOD(draw)
+
+/* by_mu = g + c p (mu - m);  by_rho = sigma (sign g e + c p sigma) - c */
+LOOP(draw_back)
+{
+    Given mu = at[0], rho = at[1], e = at[2], g = at[3];
+    Numbers by_mu = at[4], by_rho = at[5];
+    float sign = by[0], c = by[1], cp = by[1] * p;
+    float sigma[SUMMED];
+    exponential(rho, n, sigma);
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) {
+        by_mu[i] = g[i] + cp * (mu[i] - m);
+        by_rho[i] = sigma[i] * (sign * g[i] * e[i] + cp * sigma[i]) - c;
+    }
+}
+METHOD(draw_back)
+
+/* sums of sigma^2 g^2, sigma^4 g^2, mu^2, and twice the KL */
+LOOP(expand)
+{
+    Given mu = at[0], rho = at[1], g = at[2];
+    float rise = 0, length = 0, size = 0, kl = 0, log_p = logf(p);
+    float sigma[SUMMED];
+    exponential(rho, n, sigma);
+#pragma omp simd reduction(+ : rise, length, size, kl)
+    for (Py_ssize_t i = 0; i < n; i++) {
+        float variance = sigma[i] * sigma[i], v = variance * g[i], off = mu[i] - m;
+        rise += v * g[i];
+        length += v * v;
+        size += mu[i] * mu[i];
+        kl += p * (variance + off * off) - 1 - log_p - 2 * rho[i];
+    }
+    sums[0] += rise;
+    sums[1] += length;
+    sums[2] += size;
+    sums[3] += kl;
+}
+METHOD(expand)
+
+/* out = mu + h sigma^2 g */
+LOOP(shift)
+{
+    Given mu = at[0], rho = at[1], g = at[2];
+    Numbers out = at[3];
+    float h = by[0];
+    float sigma[SUMMED];
+    exponential(rho, n, sigma);
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) {
+        out[i] = mu[i] + h * sigma[i] * sigma[i] * g[i];
+    }
+}
+METHOD(shift)
+
+/* by_mu = a (after - before) + c p (mu - m);  by_rho = sigma^2 (b before^2 + c p) - c */
+LOOP(expand_back)
+{
+    Given mu = at[0], rho = at[1], before = at[2], after = at[3];
+    Numbers by_mu = at[4], by_rho = at[5];
+    float a = by[0], b = by[1], c = by[2], cp = by[2] * p;
+    float sigma[SUMMED];
+    exponential(rho, n, sigma);
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) {
+        by_mu[i] = a * (after[i] - before[i]) + cp * (mu[i] - m);
+        by_rho[i] = sigma[i] * sigma[i] * (b * before[i] * before[i] + cp) - c;
+    }
+}
+METHOD(expand_back)
+
+/* w = w + a g + s xi */
+LOOP(drift)
+{
+    Given g = at[1], xi = at[2];
+    Numbers w = at[0];
+    float a = by[0], s = by[1];
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) w[i] += a * g[i] + s * xi[i];
+}
+METHOD(drift)
+
+/* w = w + root (a root g + s xi) */
+LOOP(rooted_drift)
+{
+    Given g = at[1], xi = at[2], root = at[3];
+    Numbers w = at[0];
+    float a = by[0], s = by[1];
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) w[i] += root[i] * (a * root[i] * g[i] + s * xi[i]);
+}
+METHOD(rooted_drift)
+
+/* V = decay V + (1 - decay) g^2;  root = 1 / sqrt(damping + sqrt V) */
+LOOP(rmsprop)
+{
+    Given g = at[0];
+    Numbers square = at[1], root = at[2];
+    float decay = by[0], damping = by[1];
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) {
+        square[i] = decay * square[i] + (1 - decay) * g[i] * g[i];
+        root[i] = 1 / sqrtf(damping + sqrtf(square[i]));
+    }
+}
+METHOD(rmsprop)
+

@@ -1,0 +1,29 @@
+/* What all compiled loops share: instructions of the machine that runs them, and the threads of torch's own pool. */
+
+#ifndef CREDENT_SHARE_H
+#define CREDENT_SHARE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* a copy for each generation of processors, chosen when the module is loaded */
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FAST
+#endif
+
+typedef float *restrict Numbers;
+typedef const float *restrict Given;
+
+/* Work is cut into blocks that do not depend on the number of threads, so that results do not, either. Few blocks are
+   not shared. */
+typedef void (*Part)(void *job, Py_ssize_t block);
+void share(Part part, void *job, Py_ssize_t blocks, int threads);
+
+#define FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+
+#endif
