@@ -76,7 +76,7 @@ class Trained:
     @property
     def cost(self) -> float:
         """Of training, over one plain network's."""
-        return self.clock.ratio * len(self.members)
+        return self.clock.ratio * len(self.members) * self.method.passes
 
     def probabilities(self, x: Tensor) -> Tensor:
         """Averaged over members, draws and whatever the method averages over."""
@@ -125,7 +125,8 @@ def _member(
     method: Method, data: Learning, lr: float, knob: float, size: Size, seed: int, clock: Clock, reference: nn.Module
 ) -> tuple[Bayesian, Callable[[Tensor], Tensor]]:
     loader = batches(data.train, size.batch, shuffle=True, seed=seed)
-    steps = size.epochs * len(loader)
+    epochs = max(1, round(size.epochs * method.passes))
+    steps = epochs * len(loader)
     task = Task(num_data=len(data.train), lr=lr, fused=True, beta=knob, steps=steps)
     beside = plain.adam(reference, Task(num_data=len(data.train), fused=True))
     made = method.make()(_network(data, seed), task)
@@ -133,7 +134,7 @@ def _member(
     kept: list[dict[str, Tensor]] = []
     made.net.train()
     step = 0
-    for _ in range(size.epochs):
+    for _ in range(epochs):
         for x, y in loader:
             if step % _EVERY == 0:
                 clock.beside(lambda x=x, y=y: beside.step(x, y))

@@ -35,6 +35,7 @@ class Network:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self._owners = owners(module)
+        self._norms = [m for m in module.modules() if isinstance(m, _NormBase)]
 
     @property
     def device(self) -> torch.device | None:
@@ -112,7 +113,7 @@ class Network:
     @contextmanager
     def frozen_statistics(self) -> Iterator[None]:
         """Normalise with the batch as in training, but leave the running statistics alone."""
-        norms = [m for m in self.module.modules() if isinstance(m, _NormBase) and m.track_running_stats and m.training]
+        norms = [m for m in self._norms if m.track_running_stats and m.training]
         own = [dict(norm._buffers) for norm in norms]
         try:
             for norm in norms:

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from credent.errors import InputError
+from credent.network import owners
 
 
 class Average:
@@ -43,6 +44,7 @@ class Average:
         if not 0 <= power < float("inf"):
             raise InputError(f"Average(power={power}): iterate s counts as s^power, so it is a number >= 0, such as 8.")
         self.module, self.power, self.steps = module, power, 0
+        self._learnt, self._seen = _places(module)
         self._held = {name: _wide(t).clone() for name, t in self._tensors().items()}
 
     @torch.no_grad()
@@ -51,7 +53,7 @@ class Average:
         self.steps += 1
         now = {name: _wide(t) for name, t in self._tensors().items()}
         # a module may be moved or converted, and a parameter that is trained from now on begins with what it is
-        self._held = {name: self._held[name].to(t) if name in self._held else t.clone() for name, t in now.items()}
+        self._held = {name: _like(self._held.get(name), t) for name, t in now.items()}
         weight = (self.power + 1) / (self.steps + self.power)
         torch._foreach_lerp_(list(self._held.values()), list(now.values()), weight)
 
@@ -88,11 +90,27 @@ class Average:
 
     def _tensors(self) -> dict[str, Tensor]:
         """What is averaged, as it is now."""
-        found = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
-        for path, part in self.module.named_modules():
-            if isinstance(part, _NormBase) and part.track_running_stats:
-                found |= {f"{path}.{name}": b for name, b in part.named_buffers() if b.is_floating_point()}
-        return found
+        learnt = ((name, held[key]) for name, held, key in self._learnt)
+        seen = ((name, held[key]) for name, held, key in self._seen)
+        found = {name: p.detach() for name, p in learnt if p is not None and p.requires_grad}
+        return found | {name: b for name, b in seen if b is not None}
+
+
+_Places = list[tuple[str, dict[str, Any], str]]
+
+
+def _places(module: nn.Module) -> tuple[_Places, _Places]:
+    """Where parameters and running statistics are kept, by name; to look for them takes longer than to average them."""
+    learnt = [(name, first[0]._parameters, first[1]) for name, (first, *_) in owners(module).items()]
+    norms = [(p, m) for p, m in module.named_modules() if isinstance(m, _NormBase) and m.track_running_stats]
+    seen = [(f"{p}.{k}", m._buffers, k) for p, m in norms for k, b in m.named_buffers() if b.is_floating_point()]
+    return learnt, seen
+
+
+def _like(held: Tensor | None, now: Tensor) -> Tensor:
+    if held is None:
+        return now.clone()
+    return held if (held.dtype, held.device) == (now.dtype, now.device) else held.to(now)
 
 
 def _wide(tensor: Tensor) -> Tensor:
