@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from credent import native
 from credent.cells.record import Origin
 
 PACKAGES = tuple(
@@ -28,6 +29,7 @@ def here() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
+        "compiled loops": native.kernels is not None,
         **vars(Origin.here()),
         "peers": {name: _version(name) for name in PACKAGES},
     }

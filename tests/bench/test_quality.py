@@ -243,6 +243,19 @@ def test_an_averaged_network_predicts_with_the_average_of_its_steps(monkeypatch:
     assert applied == [8]  # once, after all the steps
 
 
+def test_two_members_of_half_the_passes_make_the_steps_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[int] = []
+    monkeypatch.setattr(cr.optim.Average, "update", lambda self: updates.append(1))
+    data, costs = _learning(), {}
+    for name in ("map_averaged", "map_two"):
+        updates.clear()
+        trained = training.train(METHODS[name], data, 1e-3, 0.1, replace(SIZE, epochs=4), 1)
+        trained.clock.work, trained.clock.plain = float(trained.clock.works), float(trained.clock.plains)
+        costs[name] = trained.cost
+        assert len(updates) == 16
+    assert costs == {"map_averaged": 1.0, "map_two": 1.0}
+
+
 def test_members_are_calibrated_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One temperature for all, the one that suits the average of their predictions of the validation images."""
     asked: list[Objective] = []
