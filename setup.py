@@ -1,11 +1,17 @@
-"""Only what pyproject.toml cannot say: the compiled passes, without which everything works, and steps take longer."""
+"""Only what pyproject.toml cannot say: the compiled loops, without which everything works, and steps take longer."""
+
+import hashlib
+from pathlib import Path
 
 from setuptools import Extension, setup
 
+folder = Path("src/credent/native")
+digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.[ch]")))).hexdigest()
 kernels = Extension(
     "credent.native._kernels",
-    [f"src/credent/native/{name}.c" for name in ("module", "passes", "normal", "layers")],
-    depends=["src/credent/native/share.h"],
+    [str(path) for path in sorted(folder.glob("*.c"))],
+    depends=[str(folder / "share.h")],
+    define_macros=[("SOURCES", f'"{digest}"')],  # credent.native compares
     extra_compile_args=["-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"],
     libraries=["m"],
     optional=True,  # where there is no C compiler the installation goes on

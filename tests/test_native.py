@@ -193,7 +193,8 @@ def test_sums_and_numbers_do_not_depend_on_threads():
         (1, [1], [], [], (), (), 1),
         (1, (1,), [], [], (), ()),
         (1, [1, 1], [0.5], [], (), ()),
-        (1, ["a"], [], [], (), ()),
+        (1, [1], [], [], (), ()),
+        (1, ["a"], [], [], (0,), ()),
     ],
 )
 def test_wrong_arguments_raise(arguments):
@@ -286,6 +287,96 @@ def test_lists_are_alike_when_their_numbers_lie_alike():
     assert native.alike([image, last], [image.clone(), last.clone()])
     assert not native.alike([image], [last])
     assert not native.alike([torch.zeros(4, 6)[:, ::2]], [torch.zeros(4, 6)[:, ::2]])
+
+
+def test_tensors_of_other_shapes_are_not_alike():
+    """A loop that took the first one's size would run over the end of the second."""
+    assert not native.alike([torch.zeros(50, 10)], [torch.zeros(2, 10)])
+    assert not native.alike([torch.zeros(100_000)], [torch.zeros(3)])
+
+
+def test_strides_of_dimensions_of_one_do_not_matter():
+    weight = torch.zeros(4, 8, 1, 1).to(memory_format=torch.channels_last)
+    other = torch.empty_strided((4, 8, 1, 1), (8, 1, 1, 1))
+    assert weight.stride() != other.stride()
+    assert native.alike([weight], [other])
+
+
+@pytest.mark.parametrize(("kind", "saved", "other"), [("psgld", 5, 20_000), ("bnp", 5, 20_000), ("bnp", 20_000, 5)])
+def test_the_state_of_a_network_of_another_size_raises(kind, saved, other):
+    def made(units):
+        net = nn.Linear(4 if kind == "psgld" else units, units if kind == "psgld" else 4)
+        sampler = SAMPLERS[kind](net, burn_in=1)
+        for _ in range(2):
+            sampler.zero_grad()
+            net(torch.ones(3, net.in_features)).sum().backward()
+            sampler.step()
+        return net, sampler
+
+    _, before = made(saved)
+    net, sampler = made(other)
+    sampler.load_state_dict(before.state_dict())
+    net(torch.ones(3, net.in_features)).sum().backward()
+    with pytest.raises(RuntimeError):
+        sampler.step()
+
+
+def test_negative_bits_and_functional_transforms_are_torchs():
+    imaginary = torch.complex(torch.zeros(3), torch.ones(3)).conj().imag
+    assert imaginary.is_neg()
+    assert not native.suits(imaginary)
+    seen = []
+    torch.func.vmap(lambda t: seen.append(native.suits(t)) or t)(torch.zeros(2, 3))
+    torch.func.grad(lambda t: seen.append(native.suits(t)) or t.sum())(torch.zeros(3))
+    assert seen == [False, False]
+
+
+def test_what_a_sampler_moves_has_another_version():
+    """Or a graph that is used once more would give wrong gradients, and not a word."""
+    for make in SAMPLERS.values():
+        net = nn.Linear(3, 2)
+        sampler = make(net)
+        loss = net(net(torch.ones(4, 3)).repeat(1, 2)[:, :3]).square().sum()
+        loss.backward(retain_graph=True)
+        sampler.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_a_preconditioner_sees_empty_inputs():
+    net = nn.Conv2d(3, 2, 3, padding=1)
+    sampler = cr.samplers.BNPSGLD(net, lr=1e-4, num_data=5)
+    for rows in (2, 0, 0):
+        net(torch.zeros(rows, 3, 4, 4)).sum().backward()
+        sampler.step()
+    assert sampler.state[net.weight]["rows"] == 2
+
+
+@pytest.mark.parametrize("shape", [(1000, 7), (50, 7, 9, 9)])
+def test_a_first_number_far_from_the_mean_costs_no_digits(shape):
+    h = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    h[0] += 1e4
+    layer = nn.Linear(7, 1) if len(shape) == 2 else nn.Conv2d(7, 1, 1)
+    found = inputs.moments(layer, h, layer(h))
+    variance, mean = torch.var_mean(h.double(), (0,) if len(shape) == 2 else (0, 2, 3), unbiased=False)
+    torch.testing.assert_close(found.mean.double(), mean, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.variance.double(), variance, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e-8, 1e18])
+def test_the_kl_to_a_very_wide_or_narrow_prior(scale):
+    layout = Layout(nn.Linear(3, 2))
+    prior = DiagonalGaussian(dict.fromkeys(layout.names, 0.0), dict.fromkeys(layout.names, scale)).on(layout)
+    means, rho = [torch.zeros_like(p) for p in layout.params().values()], torch.full((8,), math.log(scale) + 1)
+    with torch.no_grad():
+        kl, _ = passes.draw(prior, means, rho, torch.zeros(8), 1)
+    assert kl.item() == pytest.approx(8 * (math.e**2 / 2 - 1.5), rel=1e-4)
+
+
+def test_a_module_of_other_sources_is_not_used(monkeypatch):
+    monkeypatch.setattr(native, "sources", lambda folder: "another digest")
+    with pytest.warns(UserWarning, match="of other sources"):
+        assert native._loaded() is None
 
 
 @pytest.mark.parametrize("objective", ["VI", "VL", "MAP"])

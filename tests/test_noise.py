@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 from torch import nn
 
+from credent.errors import CheckpointError
 from credent.noise import Noise, fresh_seed
 
 
@@ -134,3 +135,9 @@ def test_a_conversion_between_the_halves_starts_a_new_pair():
     noise.paired(Noise.normal, torch.zeros(2))
     e, sign = noise.paired(Noise.normal, torch.zeros(2, dtype=torch.float64))
     assert (e.dtype, sign) == (torch.float64, 1)
+
+
+def test_a_stream_of_another_version_is_refused():
+    state = Noise(seed=1).get_extra_state() | {"taken": 0}
+    with pytest.raises(CheckpointError, match="another version"):
+        Noise(seed=2).set_extra_state(state)

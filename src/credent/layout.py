@@ -37,7 +37,7 @@ _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SUMMING = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED, nn.RNNBase, nn.RNNCellBase)
 
 
-_KEPT = 7  # as many vectors as one training step holds at a time
+_KEPT = 4  # vectors: a training step holds three at a time
 _SHORT = 1 << 17  # numbers: torch's allocator is fast enough
 _OURS = 2  # references to a storage when only the list of kept vectors has it: the tensor's and the one that asks
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from credent.errors import CheckpointError
 from credent.quick_normal import quick_normal_, suits
 
 _ENOUGH = 1 << 11  # numbers; of fewer torch's own are as quick
@@ -80,6 +81,12 @@ class Noise(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Continue the stream that `get_extra_state` described."""
+        if state.keys() != {"device", "state", "pair"}:
+            raise CheckpointError(
+                f"this stream of noise was saved by another version of credent (it holds {', '.join(sorted(state))}),"
+                " which drew other numbers: it cannot be gone on with. Train anew, or load the posterior alone with"
+                " credent.load."
+            )
         self._generator = torch.Generator(state["device"])
         self._generator.set_state(state["state"].cpu())
         self._first, self._pair = None, None if state["pair"] is None else state["pair"].cpu()

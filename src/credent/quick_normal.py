@@ -1,4 +1,4 @@
-"""Many standard normal numbers on a CPU, in a tenth of torch's time.
+"""Many standard normal numbers on a CPU, in a fifth of torch's time, which several threads share.
 
     e = (q_a + q_b) / sqrt 2,     e' = (q_a - q_b) / sqrt 2
 
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from credent import native
 
-BLOCK = 1 << 14  # numbers, as in kernels.c
+BLOCK = 1 << 14  # numbers of one stream of bits, as in native/normal.c
 
 
 def suits(out: Tensor) -> bool:
@@ -37,6 +37,8 @@ def quick_normal_(out: Tensor, generator: torch.Generator) -> Tensor:
     words = torch.randint(-(2**63), 2**63 - 1, (3,), generator=generator, device="cpu")
     start = [word % 2**64 for word in words.tolist()]
     native.kernels.normal(torch.get_num_threads(), out.data_ptr(), out.numel(), *start, quantiles().data_ptr())
+    if not out.is_inference():
+        torch.autograd.graph.increment_version(out)
     return out
 
 

@@ -721,3 +721,19 @@ def test_the_scales_gradient_is_that_of_the_curvature_and_of_the_penalty(prior):
     (3.0 / N * penalty).backward()
     torch.testing.assert_close(found, torch.autograd.grad(rise, rho)[0] + bnn.q.scales.rho.grad, rtol=1e-9, atol=1e-12)
     assert loss.item() == pytest.approx((nll(means) + rise + 3.0 / N * penalty).item(), rel=1e-10)
+
+
+def test_a_second_derivative_of_a_finite_difference_is_refused():
+    x, y = data()
+    bnn = vl()
+    with pytest.raises(InputError, match="curvature='exact'"):
+        torch.autograd.grad(bnn(x, y), list(bnn.parameters()), create_graph=True)
+
+
+@pytest.mark.parametrize("labels", ["model", "moving", "empirical"])
+def test_weights_that_are_not_finite_make_the_loss_so(labels):
+    x, y = data()
+    bnn = vl(labels=labels)
+    with torch.no_grad():
+        next(bnn.net.parameters()).fill_(torch.nan)
+    assert not bnn(x, y).isfinite()

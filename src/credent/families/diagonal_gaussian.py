@@ -88,7 +88,7 @@ class LaidGaussian:
         return value
 
     def pulls(self, c: Tensor) -> Tensor:
-        """c / s_k^2, (K,), of one c or one for each tensor."""
+        """c / s_k^2, (K,)."""
         return c * self._repeated("precision", self._ones, c)
 
     def pulled(self, tensors: Sequence[Tensor], c: Tensor) -> list[Tensor]:

@@ -11,10 +11,17 @@ With q = N(mu, sigma^2), sigma = exp(rho), and a prior of means m and precisions
 Compiled (`credent.native`) a pass reads and writes every number once. Where that cannot be, torch's own calls do the
 same. No gradient flows through any of them.
 
+>>> layout = Layout(torch.nn.Linear(1, 1, bias=False))
+>>> prior = DiagonalGaussian({"weight": 0.0}, {"weight": 2.0}).on(layout)
+>>> kl, _ = draw(prior, [torch.tensor([[1.0]])], torch.zeros(1), torch.zeros(1), 1)      # of N(1, 1) from N(0, 4)
+>>> round(kl.item(), 6) == round(math.log(2) + (1 + 1) / 8 - 1 / 2, 6)
+True
+
 Shapes: `means`, `grads` and other sequences hold one tensor for each parameter, in the layout's order; rho and e are
 vectors (P,) of the layout.
 """
 
+import math  # noqa: F401  (the doctest's)
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +30,7 @@ import torch
 from torch import Tensor
 
 from credent import native
-from credent.families.diagonal_gaussian import LaidGaussian
+from credent.families.diagonal_gaussian import DiagonalGaussian, LaidGaussian  # noqa: F401  (the doctest's)
 from credent.layout import Layout
 
 

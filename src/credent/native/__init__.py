@@ -9,26 +9,52 @@ normal numbers are torch's own, so that a seed draws others.
 True
 """
 
+import hashlib
+import importlib
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-kernels: Any
-try:
-    from credent.native import _kernels as kernels
-except ImportError:
-    kernels = None
+
+def sources(folder: Path) -> str:
+    """A digest of what loops are compiled from; setup.py leaves one in the module, so that a stale one is noticed."""
+    texts = [path.read_bytes() for path in sorted(folder.glob("*.[ch]"))]
+    return hashlib.sha256(b"".join(texts)).hexdigest() if texts else ""
+
+
+def _loaded() -> Any:
+    try:
+        found = importlib.import_module("credent.native._kernels")
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        warnings.warn(f"credent's compiled loops do not load ({error}): torch's own calls are used.", stacklevel=2)
+        return None
+    here = sources(Path(__file__).parent)
+    if here and here != found.SOURCES:
+        warnings.warn(
+            "credent's compiled loops are of other sources than those beside them, so torch's own calls are used:"
+            " build them again with `pip install -e .` in the project's folder.",
+            stacklevel=2,
+        )
+        return None
+    return found
+
+
+kernels: Any = _loaded()
 
 _PLAIN = (Tensor, nn.Parameter)
 
 
 def suits(*tensors: Tensor) -> bool:
     """Whether compiled loops can work on the memory of these: float32 on a CPU, and nothing in between."""
-    if kernels is None or torch.compiler.is_compiling():
+    if kernels is None or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    return all(t.dtype is torch.float32 and t.is_cpu and type(t) in _PLAIN for t in tensors)
+    return all(t.dtype is torch.float32 and t.is_cpu and type(t) in _PLAIN and not t.is_neg() for t in tensors)
 
 
 def alike(*streams: Sequence[Tensor]) -> bool:
@@ -36,13 +62,23 @@ def alike(*streams: Sequence[Tensor]) -> bool:
     if not suits(*(t for stream in streams for t in stream)):
         return False
     first, *others = streams
-    strides = [t.stride() for t in first]
-    return all(map(dense, first)) and all([t.stride() for t in other] == strides for other in others)
+    return all(map(dense, first)) and all(all(map(_same_order, first, other)) for other in others)
 
 
 def dense(t: Tensor) -> bool:
     """Whether its numbers fill a stretch of memory."""
     return t.is_contiguous() or (t.ndim == 4 and t.is_contiguous(memory_format=torch.channels_last))
+
+
+def _same_order(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    return a.stride() == b.stride() or _long_strides(a) == _long_strides(b)
+
+
+def _long_strides(t: Tensor) -> list[int]:
+    """Those that say something: along a dimension of one number any stride will do."""
+    return [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
 
 
 def addresses(tensors: Sequence[Tensor]) -> list[int]:

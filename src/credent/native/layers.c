@@ -3,9 +3,10 @@
 
 #include "share.h"
 
-#define PARTS 16   /* of a batch, at most; each has sums of its own */
+#define PARTS 64   /* of a batch, at most; each has sums of its own */
 #define GROUP 64   /* rows that are added up in float32 before they go into a double */
 #define SOME 256   /* channels whose sums are at hand */
+#define FAR 1e-2   /* variance over squared distance from the mean under which numbers were taken about a bad place */
 #define WORK 16384 /* numbers that are worth a block */
 
 static void *address(PyObject *number) { return PyLong_AsVoidPtr(number); }
@@ -15,7 +16,8 @@ static void *address(PyObject *number) { return PyLong_AsVoidPtr(number); }
 typedef struct {
     const float *h;
     Py_ssize_t rows, channels, positions, per; /* `per` rows in a part */
-    double *sums;                              /* of each part, by channel: h - near, and its square */
+    float *near;                               /* a number by channel: sums are of h - near, and of its square */
+    double *sums;                              /* of each part, by channel */
 } Inputs;
 
 /* some columns of a matrix of rows by channels, about numbers that are near their means */
@@ -60,7 +62,7 @@ static void gather(void *job, Py_ssize_t part)
             for (Py_ssize_t r = begin; r < end; r += GROUP) {
                 Py_ssize_t n = C - first < SOME ? C - first : SOME, rows = end - r < GROUP ? end - r : GROUP;
                 float sums[SOME] = {0}, squares[SOME] = {0};
-                columns(in->h + r * C + first, C, in->h + first, rows, n, sums, squares);
+                columns(in->h + r * C + first, C, in->near + first, rows, n, sums, squares);
                 for (Py_ssize_t c = 0; c < n; c++) {
                     sum[first + c] += sums[c];
                     square[first + c] += squares[c];
@@ -70,13 +72,33 @@ static void gather(void *job, Py_ssize_t part)
     }
     for (Py_ssize_t r = begin; r < end; r++)
         for (Py_ssize_t c = 0; c < C; c++)
-            plane(in->h + (r * C + c) * in->positions, in->h[c * in->positions], in->positions, sum + c, square + c);
+            plane(in->h + (r * C + c) * in->positions, in->near[c], in->positions, sum + c, square + c);
+}
+
+/* mean and variance by channel; whether a difference of squares cost digits */
+static int gathered(Inputs *in, Py_ssize_t parts, int threads, float *mean, float *variance)
+{
+    int far = 0;
+    double n = (double)in->rows * (double)in->positions;
+    share(gather, in, parts, threads);
+    for (Py_ssize_t c = 0; c < in->channels; c++) {
+        double sum = 0, square = 0;
+        for (Py_ssize_t p = 0; p < parts; p++) {
+            sum += in->sums[2 * in->channels * p + c];
+            square += in->sums[2 * in->channels * p + in->channels + c];
+        }
+        sum /= n;
+        square = square / n - sum * sum;
+        far = far || square < FAR * sum * sum;
+        mean[c] = (float)(in->near[c] + sum);
+        variance[c] = square < 0 ? 0 : (float)square;
+    }
+    return far;
 }
 
 /* (threads, h, rows, channels, positions, mean, variance): h lies as rows x channels x positions */
 FUNCTION(moments)
 {
-    (void)module;
     if (nargs != 7) {
         PyErr_SetString(PyExc_TypeError, "threads, h, rows, channels, positions, mean and variance");
         return NULL;
@@ -90,21 +112,24 @@ FUNCTION(moments)
     in.per = (in.rows + PARTS - 1) / PARTS;
     if (in.per < least) in.per = least;
     Py_ssize_t parts = (in.rows + in.per - 1) / in.per;
-    in.sums = PyMem_Malloc(sizeof(double) * 2 * (size_t)(in.channels * parts + 1));
-    if (!in.sums) return PyErr_NoMemory();
-    share(gather, &in, parts, (int)threads);
-    double n = (double)in.rows * (double)in.positions;
-    for (Py_ssize_t c = 0; c < in.channels; c++) {
-        double sum = 0, square = 0;
-        for (Py_ssize_t p = 0; p < parts; p++) {
-            sum += in.sums[2 * in.channels * p + c];
-            square += in.sums[2 * in.channels * p + in.channels + c];
-        }
-        sum /= n;
-        square = square / n - sum * sum;
-        mean[c] = (float)(in.h[c * in.positions] + sum);
-        variance[c] = square < 0 ? 0 : (float)square;
+    if (in.rows < 1 || in.positions < 1) {
+        PyErr_SetString(PyExc_ValueError, "moments of no numbers");
+        return NULL;
     }
+    in.near = PyMem_Malloc(sizeof(float) * (size_t)(in.channels + 1));
+    in.sums = PyMem_Malloc(sizeof(double) * 2 * (size_t)(in.channels * parts + 1));
+    if (!in.near || !in.sums) {
+        PyMem_Free(in.near);
+        PyMem_Free(in.sums);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t c = 0; c < in.channels; c++) in.near[c] = in.h[c * in.positions];
+    int far = gathered(&in, parts, (int)threads, mean, variance);
+    if (far) { /* what a channel began with was far from its mean: about the mean, then */
+        memcpy(in.near, mean, sizeof(float) * (size_t)in.channels);
+        gathered(&in, parts, (int)threads, mean, variance);
+    }
+    PyMem_Free(in.near);
     PyMem_Free(in.sums);
     Py_RETURN_NONE;
 }
@@ -115,7 +140,6 @@ FUNCTION(moments)
    weight of a unit, whose channels lie last or first in memory */
 FUNCTION(input_map)
 {
-    (void)module;
     if (nargs != 11) {
         PyErr_SetString(PyExc_TypeError, "mean, variance, channels, kernel, last, share, floor, q, means, roots, pulls");
         return NULL;
@@ -142,17 +166,17 @@ FUNCTION(input_map)
 typedef struct {
     Py_ssize_t units, inputs, per;
     const float *mean, *root, *pull, *grad, *noise, *bias_grad, *bias_noise;
-    float *weight, *bias, rate, scale, unit_root;
+    float *weight, *bias, rate, spread, unit_root;
 } Step;
 
 static FAST float unit(Numbers w, Given g, Given xi, Given mean, Given root, Given pull, Py_ssize_t n, float by_bias,
-                       float rate, float scale)
+                       float rate, float spread)
 {
     float pulled = 0;
 #pragma omp simd reduction(+ : pulled)
     for (Py_ssize_t i = 0; i < n; i++) {
-        float u = xi[i] + rate * root[i] * (g[i] - mean[i] * by_bias);
-        w[i] += scale * root[i] * u;
+        float u = spread * xi[i] + rate * root[i] * (g[i] - mean[i] * by_bias);
+        w[i] += root[i] * u;
         pulled += pull[i] * u;
     }
     return pulled;
@@ -166,19 +190,18 @@ static void some_units(void *job, Py_ssize_t block)
         Py_ssize_t at = k * s->inputs;
         float by_bias = s->bias ? s->bias_grad[k] : 0;
         float pulled = unit(s->weight + at, s->grad + at, s->noise + at, s->mean, s->root, s->pull, s->inputs, by_bias,
-                            s->rate, s->scale);
+                            s->rate, s->spread);
         if (s->bias)
-            s->bias[k] += s->scale * (s->unit_root * (s->bias_noise[k] + s->rate * s->unit_root * by_bias) - pulled);
+            s->bias[k] += s->unit_root * (s->spread * s->bias_noise[k] + s->rate * s->unit_root * by_bias) - pulled;
     }
 }
 
-/* (threads, units, inputs, (mean, root, pull), (weight, grad, noise), (bias, grad, noise) or (), unit root, rate, scale) */
+/* (threads, units, inputs, (mean, root, pull), (weight, grad, noise), (bias, grad, noise) or (), unit root, rate, spread) */
 FUNCTION(normalised_drift)
 {
-    (void)module;
     if (nargs != 9 || !PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) ||
-        PyTuple_Size(args[3]) != 3 || PyTuple_Size(args[4]) != 3 || PyTuple_Size(args[5]) % 3) {
-        PyErr_SetString(PyExc_TypeError, "threads, units, inputs, the map, the weight, the bias, unit root, rate, scale");
+        PyTuple_Size(args[3]) != 3 || PyTuple_Size(args[4]) != 3 || (PyTuple_Size(args[5]) != 0 && PyTuple_Size(args[5]) != 3)) {
+        PyErr_SetString(PyExc_TypeError, "threads, units, inputs, the map, the weight, the bias, unit root, rate, spread");
         return NULL;
     }
     Step s = {.units = PyLong_AsSsize_t(args[1]), .inputs = PyLong_AsSsize_t(args[2])};
@@ -195,7 +218,7 @@ FUNCTION(normalised_drift)
     }
     s.unit_root = (float)PyFloat_AsDouble(args[6]);
     s.rate = (float)PyFloat_AsDouble(args[7]);
-    s.scale = (float)PyFloat_AsDouble(args[8]);
+    s.spread = (float)PyFloat_AsDouble(args[8]);
     long threads = PyLong_AsLong(args[0]);
     if (PyErr_Occurred()) return NULL;
     s.per = s.inputs > 0 ? (WORK / 2 + s.inputs - 1) / s.inputs : s.units + 1;

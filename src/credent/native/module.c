@@ -1,7 +1,7 @@
 /* The module `credent.native._kernels`: passes over all weights, normal numbers, and layers and their inputs.
 
-   Every function has a twin in the Python file that calls it, which says what it computes and which the tests hold it
-   to. Tensors come as addresses of float32 numbers; whoever calls has looked at their type and memory. Threads are those
+   Every function but `normal` has a twin in the Python file that calls it, which says what it computes; the tests hold
+   both to the same references. Tensors come as addresses of float32 numbers; whoever calls has looked at their type and memory. Threads are those
    of torch's own pool, by the entry point that GNU's OpenMP has: a second pool would wait for cores on which the first
    one spins. Without that entry one thread does the work. */
 
@@ -16,28 +16,33 @@ typedef struct {
     Part part;
     void *job;
     Py_ssize_t blocks;
+    int shares, taken;
 } Team;
 
+#ifndef _WIN32
 static void (*pool)(void (*)(void *), void *, unsigned, unsigned);
-static int (*rank_of)(void), (*ranks)(void);
 
+/* whoever comes takes the next share, however many come */
 static void member(void *data)
 {
     Team *team = data;
-    Py_ssize_t rank = rank_of(), all = ranks();
-    for (Py_ssize_t b = team->blocks * rank / all, end = team->blocks * (rank + 1) / all; b < end; b++)
-        team->part(team->job, b);
+    for (int k = __atomic_fetch_add(&team->taken, 1, __ATOMIC_RELAXED); k < team->shares;
+         k = __atomic_fetch_add(&team->taken, 1, __ATOMIC_RELAXED))
+        for (Py_ssize_t b = team->blocks * k / team->shares; b < team->blocks * (k + 1) / team->shares; b++)
+            team->part(team->job, b);
 }
+#endif
 
 void share(Part part, void *job, Py_ssize_t blocks, int threads)
 {
-    Team team = {part, job, blocks};
     Py_BEGIN_ALLOW_THREADS
-    if (pool && threads > 1 && blocks > ALONE)
+#ifndef _WIN32
+    if (pool && threads > 1 && blocks > ALONE) {
+        Team team = {part, job, blocks, threads, 0};
         pool(member, &team, (unsigned)threads, 0);
-    else
-        for (Py_ssize_t b = 0; b < blocks; b++)
-            part(job, b);
+    } else
+#endif
+        for (Py_ssize_t b = 0; b < blocks; b++) part(job, b);
     Py_END_ALLOW_THREADS
 }
 
@@ -49,6 +54,7 @@ FUNCTION(expand);
 FUNCTION(shift);
 FUNCTION(expand_back);
 FUNCTION(rmsprop);
+FUNCTION(root);
 FUNCTION(drift);
 FUNCTION(rooted_drift);
 FUNCTION(normal);
@@ -59,7 +65,7 @@ FUNCTION(normalised_drift);
 #define LISTED(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
     LISTED(energy),  LISTED(pull),  LISTED(draw),   LISTED(draw_back), LISTED(expand),
-    LISTED(shift),   LISTED(expand_back), LISTED(rmsprop), LISTED(drift),  LISTED(rooted_drift),
+    LISTED(shift),   LISTED(expand_back), LISTED(rmsprop), LISTED(root), LISTED(drift),  LISTED(rooted_drift),
     LISTED(normal),  LISTED(moments), LISTED(input_map), LISTED(normalised_drift), {NULL, NULL, 0, NULL},
 };
 
@@ -69,9 +75,8 @@ PyMODINIT_FUNC PyInit__kernels(void)
 {
 #ifndef _WIN32
     pool = (void (*)(void (*)(void *), void *, unsigned, unsigned))dlsym(RTLD_DEFAULT, "GOMP_parallel");
-    rank_of = (int (*)(void))dlsym(RTLD_DEFAULT, "omp_get_thread_num");
-    ranks = (int (*)(void))dlsym(RTLD_DEFAULT, "omp_get_num_threads");
-    if (!rank_of || !ranks) pool = NULL;
 #endif
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddStringConstant(made, "SOURCES", SOURCES) < 0) Py_CLEAR(made);
+    return made;
 }

@@ -7,7 +7,7 @@
 typedef struct {
     const float *table;
     float *out;
-    Py_ssize_t n, block;
+    Py_ssize_t n;
     uint64_t words[3];
 } Normals;
 
@@ -25,18 +25,21 @@ static FAST void look_up(const uint16_t *restrict bits, const float *restrict ta
 static void normals(void *job, Py_ssize_t block)
 {
     Normals *given = job;
-    Py_ssize_t begin = block * given->block, n = given->n - begin < given->block ? given->n - begin : given->block;
+    Py_ssize_t begin = block * NORMALS, n = given->n - begin < NORMALS ? given->n - begin : NORMALS;
     Py_ssize_t half = (n + 1) / 2, words = (half + 1) / 2;
-    uint64_t drawn[NORMALS / 4];
+    union {
+        uint64_t words[NORMALS / 4];
+        uint16_t bits[NORMALS];
+    } drawn;
     uint64_t a = given->words[0], b = given->words[1], c = given->words[2] + (uint64_t)block, w = 1;
     for (Py_ssize_t i = -12; i < words; i++) { /* SFC64, whose first twelve numbers mix what it begins with */
         uint64_t next = a + b + w++;
         a = b ^ (b >> 11);
         b = c + (c << 3);
         c = ((c << 24) | (c >> 40)) + next;
-        if (i >= 0) drawn[i] = next;
+        if (i >= 0) drawn.words[i] = next;
     }
-    look_up((const uint16_t *)drawn, given->table, given->out + begin, half, n - half);
+    look_up(drawn.bits, given->table, given->out + begin, half, n - half);
 }
 
 /* (threads, address, count, words a, b, c, address of the table) */
@@ -46,7 +49,7 @@ FUNCTION(normal)
         PyErr_SetString(PyExc_TypeError, "threads, address, count, three words and the table's address");
         return NULL;
     }
-    Normals job = {.out = PyLong_AsVoidPtr(args[1]), .n = PyLong_AsSsize_t(args[2]), .block = NORMALS};
+    Normals job = {.out = PyLong_AsVoidPtr(args[1]), .n = PyLong_AsSsize_t(args[2])};
     for (int i = 0; i < 3; i++) job.words[i] = PyLong_AsUnsignedLongLong(args[3 + i]);
     job.table = PyLong_AsVoidPtr(args[6]);
     long threads = PyLong_AsLong(args[0]);

@@ -16,12 +16,14 @@ typedef struct {
 } Layout;
 
 #define STREAMS 6
+typedef void (*Loop)(float *const *at, Py_ssize_t n, const float *by, float m, double precision, double *sums);
+
 typedef struct {
     Layout layout;
     float **of[STREAMS]; /* address of each tensor in each stream */
     float by[4];
     double *sums; /* SUMS for each block */
-    void (*loop)(float *const *, Py_ssize_t, const float *, float, float, double *);
+    Loop loop;
 } Pass;
 
 static int numbers(PyObject *list, Py_ssize_t count, double *out)
@@ -72,25 +74,23 @@ static void one(void *job, Py_ssize_t block)
     for (int s = 0; s < SUMS; s++) sums[s] = 0;
     for (Py_ssize_t done = 0; done < (n < BLOCK ? n : BLOCK); done += SUMMED) {
         Py_ssize_t left = (n < BLOCK ? n : BLOCK) - done;
-        pass->loop(at, left < SUMMED ? left : SUMMED, pass->by, (float)l->loc[low], (float)l->precision[low], sums);
+        pass->loop(at, left < SUMMED ? left : SUMMED, pass->by, (float)l->loc[low], l->precision[low], sums);
         for (int s = 0; s < STREAMS; s++)
             if (at[s]) at[s] += SUMMED;
     }
 }
 
 /* (threads, sizes, locs, precisions, streams, numbers): all tensors of all streams through one loop; its sums */
-static PyObject *run(PyObject *const *args, Py_ssize_t nargs, void (*loop)(float *const *, Py_ssize_t, const float *,
-                                                                           float, float, double *))
+static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssize_t streams)
 {
     if (nargs != 6 || !PyList_Check(args[1]) || !PyList_Check(args[2]) || !PyList_Check(args[3]) ||
-        !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || PyTuple_Size(args[4]) > STREAMS ||
+        !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || PyTuple_Size(args[4]) != streams ||
         PyTuple_Size(args[5]) > 4) {
-        PyErr_SetString(PyExc_TypeError, "threads, sizes, locs, precisions, streams and numbers");
+        PyErr_Format(PyExc_TypeError, "threads, sizes, locs, precisions, %zd streams and numbers", streams);
         return NULL;
     }
     Pass pass = {.loop = loop};
     Layout *l = &pass.layout;
-    Py_ssize_t streams = PyTuple_Size(args[4]);
     l->count = PyList_Size(args[1]);
     PyObject *found = NULL;
     size_t each = sizeof(Py_ssize_t) * 2 + sizeof(double) * 2 + sizeof(float *) * STREAMS;
@@ -152,12 +152,11 @@ static inline void exponential(Given rho, Py_ssize_t n, Numbers sigma)
     }
 }
 
-#define LOOP(name) static FAST void name##_loop(float *const *at, Py_ssize_t n, const float *by, float m, float p, double *sums)
-#define METHOD(name)                                                                                       \
-    FUNCTION(name)           \
-    {                                                                                                      \
-        return run(args, nargs, name##_loop);                                                              \
-    }
+#define LOOP(name)                                                                                                \
+    static FAST void name##_loop(float *const *at, Py_ssize_t n, const float *by, float m, double precision,         \
+                                 double *sums)
+#define METHOD(name, streams)                                                                                     \
+    FUNCTION(name) { return run(args, nargs, name##_loop, streams); }
 
 /* sum p (w - m)^2 */
 LOOP(energy)
@@ -166,27 +165,27 @@ LOOP(energy)
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (Py_ssize_t i = 0; i < n; i++) sum += (w[i] - m) * (w[i] - m);
-    sums[0] += (double)(sum * p);
+    sums[0] += sum * precision;
 }
-METHOD(energy)
+METHOD(energy, 1)
 
 /* out = c p (w - m) */
 LOOP(pull)
 {
     Given w = at[0];
     Numbers out = at[1];
-    float c = by[0] * p;
+    float c = (float)(by[0] * precision);
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) out[i] = c * (w[i] - m);
 }
-METHOD(pull)
+METHOD(pull, 2)
 
 /* out = mu + sign e sigma;  sum of p (sigma^2 + (mu - m)^2) - 1 - log(p sigma^2), which is twice the KL */
 LOOP(draw)
 {
     Given mu = at[0], rho = at[1], e = at[2];
     Numbers out = at[3];
-    float sum = 0, sign = by[0], log_p = logf(p);
+    float sum = 0, sign = by[0], p = (float)precision, log_p = (float)log(precision);
     float sigma[SUMMED];
     exponential(rho, n, sigma);
 #pragma omp simd reduction(+ : sum)
@@ -197,14 +196,14 @@ LOOP(draw)
     }
     sums[0] += sum;
 }
-METHOD(draw)
+METHOD(draw, 4)
 
 /* by_mu = g + c p (mu - m);  by_rho = sigma (sign g e + c p sigma) - c */
 LOOP(draw_back)
 {
     Given mu = at[0], rho = at[1], e = at[2], g = at[3];
     Numbers by_mu = at[4], by_rho = at[5];
-    float sign = by[0], c = by[1], cp = by[1] * p;
+    float sign = by[0], c = by[1], cp = (float)(by[1] * precision);
     float sigma[SUMMED];
     exponential(rho, n, sigma);
 #pragma omp simd
@@ -213,13 +212,13 @@ LOOP(draw_back)
         by_rho[i] = sigma[i] * (sign * g[i] * e[i] + cp * sigma[i]) - c;
     }
 }
-METHOD(draw_back)
+METHOD(draw_back, 6)
 
 /* sums of sigma^2 g^2, sigma^4 g^2, mu^2, and twice the KL */
 LOOP(expand)
 {
     Given mu = at[0], rho = at[1], g = at[2];
-    float rise = 0, length = 0, size = 0, kl = 0, log_p = logf(p);
+    float rise = 0, length = 0, size = 0, kl = 0, p = (float)precision, log_p = (float)log(precision);
     float sigma[SUMMED];
     exponential(rho, n, sigma);
 #pragma omp simd reduction(+ : rise, length, size, kl)
@@ -235,7 +234,7 @@ LOOP(expand)
     sums[2] += size;
     sums[3] += kl;
 }
-METHOD(expand)
+METHOD(expand, 3)
 
 /* out = mu + h sigma^2 g */
 LOOP(shift)
@@ -250,14 +249,14 @@ LOOP(shift)
         out[i] = mu[i] + h * sigma[i] * sigma[i] * g[i];
     }
 }
-METHOD(shift)
+METHOD(shift, 4)
 
 /* by_mu = a (after - before) + c p (mu - m);  by_rho = sigma^2 (b before^2 + c p) - c */
 LOOP(expand_back)
 {
     Given mu = at[0], rho = at[1], before = at[2], after = at[3];
     Numbers by_mu = at[4], by_rho = at[5];
-    float a = by[0], b = by[1], c = by[2], cp = by[2] * p;
+    float a = by[0], b = by[1], c = by[2], cp = (float)(by[2] * precision);
     float sigma[SUMMED];
     exponential(rho, n, sigma);
 #pragma omp simd
@@ -266,7 +265,7 @@ LOOP(expand_back)
         by_rho[i] = sigma[i] * sigma[i] * (b * before[i] * before[i] + cp) - c;
     }
 }
-METHOD(expand_back)
+METHOD(expand_back, 6)
 
 /* w = w + a g + s xi */
 LOOP(drift)
@@ -277,7 +276,7 @@ LOOP(drift)
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) w[i] += a * g[i] + s * xi[i];
 }
-METHOD(drift)
+METHOD(drift, 3)
 
 /* w = w + root (a root g + s xi) */
 LOOP(rooted_drift)
@@ -288,7 +287,7 @@ LOOP(rooted_drift)
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) w[i] += root[i] * (a * root[i] * g[i] + s * xi[i]);
 }
-METHOD(rooted_drift)
+METHOD(rooted_drift, 4)
 
 /* V = decay V + (1 - decay) g^2;  root = 1 / sqrt(damping + sqrt V) */
 LOOP(rmsprop)
@@ -302,5 +301,16 @@ LOOP(rmsprop)
         root[i] = 1 / sqrtf(damping + sqrtf(square[i]));
     }
 }
-METHOD(rmsprop)
+METHOD(rmsprop, 3)
+
+/* out = 1 / sqrt(damping + sqrt V) */
+LOOP(root)
+{
+    Given square = at[0];
+    Numbers out = at[1];
+    float damping = by[0];
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) out[i] = 1 / sqrtf(damping + sqrtf(square[i]));
+}
+METHOD(root, 2)
 

@@ -9,9 +9,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* a copy for each generation of processors, chosen when the module is loaded */
+/* a copy for each generation of processors, chosen when the module is loaded; GCC knows their names since 12 */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#if __GNUC__ >= 12
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FAST __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 #else
 #define FAST
 #endif
@@ -24,6 +28,6 @@ typedef const float *restrict Given;
 typedef void (*Part)(void *job, Py_ssize_t block);
 void share(Part part, void *job, Py_ssize_t blocks, int threads);
 
-#define FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+#define FUNCTION(name) PyObject *name(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 
 #endif

@@ -32,6 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from credent.errors import InputError
 from credent.families import passes
 from credent.families.diagonal_gaussian import LaidGaussian
 from credent.layout import Layout
@@ -149,8 +150,12 @@ class _Given(torch.autograd.Function):
         return values
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d: Tensor, c: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "create_graph=True asks for second derivatives of VL's loss, and its curvature is a finite difference,"
+                " which has none: write VL(credent.smooth(net), ..., curvature='exact')."
+            )
         rho, *saved = ctx.saved_tensors
         taken = iter(saved)
         means, before, after, by_noise = (list(islice(taken, count)) for count in ctx.counts)

@@ -208,7 +208,11 @@ class VL(Objective):
             return lambda f: self.likelihood.score_at(f, y)
         if self.labels == "moving":
             return lambda f: self.likelihood.score(f, generator)
-        return lambda f: self.likelihood.score_at(f, self.likelihood.draw(f, generator))
+        return lambda f: self.likelihood.score_at(f, self._drawn_labels(f, generator))
+
+    def _drawn_labels(self, f: Tensor, generator: torch.Generator) -> Tensor:
+        """Of outputs that are not finite, which nothing can be drawn from, any: the loss is not finite, either."""
+        return self.likelihood.draw(f if bool(f.isfinite().all()) else torch.zeros_like(f), generator)
 
     def _rows(self, y: Tensor) -> Tensor | slice:
         """Which rows of the batch the curvature is estimated on."""

@@ -86,7 +86,9 @@ class Map:
     def fits(self, layer: Layer, given: "list[Moved]") -> bool:
         """Whether a compiled loop can take it: numbers of each unit lie together, in the order that the map has."""
         alike = layer.groups == 1 and all(native.alike(*([t] for t in each.streams)) for each in given)
-        return alike and native.suits(self.mean) and self.mean.stride()[1:] == given[0].moved.stride()[1:]
+        moved = given[0].moved
+        same = self.mean.shape == (1, *moved.shape[1:]) and self.mean.stride()[1:] == moved.stride()[1:]
+        return alike and same and native.suits(self.mean)
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,10 @@ class InputNormalising(Preconditioner):
     def _drift(self, p: Map, layer: Layer, given: list[Moved], rate: float, spread: float) -> None:
         """Of the weight and of the bias."""
         spread *= p.hotter
-        if spread and p.fits(layer, given):
+        if p.fits(layer, given):
             weight, *bias = (tuple(native.addresses(each.streams)) for each in given)
             shape = len(layer.weight), layer.weight[0].numel()
-            rates = p.unit_root, rate / spread, spread
+            rates = p.unit_root, rate, spread
             at = tuple(native.addresses((p.mean, p.root, p.pull))), weight, *(bias or [()])
             native.kernels.normalised_drift(torch.get_num_threads(), *shape, *at, *rates)
             return
@@ -213,7 +215,8 @@ class InputNormalising(Preconditioner):
     def _shapes(self, layer: Layer, mean: Tensor, variance: Tensor, q: float) -> tuple[Tensor, Tensor, Tensor]:
         """mu, 1 / (s q) and mu / (s q), in the shape and memory order of a unit's weights."""
         part, floor = self.floor
-        if layer.groups == 1 and native.suits(mean, variance, layer.weight) and native.dense(layer.weight):
+        suits = layer.groups == 1 and native.suits(mean, variance, layer.weight) and native.dense(layer.weight)
+        if suits and mean.shape == variance.shape == layer.weight.shape[1:2]:
             made = tuple(torch.empty_like(layer.weight[:1]) for _ in range(3))
             kernel, last = layer.weight[0, 0].numel(), not layer.weight.is_contiguous()
             at = mean.data_ptr(), variance.data_ptr(), len(mean), kernel, last, part, floor, q

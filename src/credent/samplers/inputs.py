@@ -2,10 +2,11 @@
 
     mean_c = (1/n) sum_i h_ic,        variance_c = (1/n) sum_i (h_ic - mean_c)^2
 
-i runs over the batch and over the positions of an image or a sequence. For large inputs both come from one read of h,
-in parts that stay in the cache, as variance = (1/n) sum_i h_ic^2 - mean_c^2; sums and norms over positions are many
-times faster than `torch.var_mean`. Where a mean is so large that this cancels, and where inputs are so small that calls
-cost more than numbers, h is centred first. So inputs may have any scale.
+i runs over the batch and over the positions of an image or a sequence. Compiled, both come from one read of h about
+each channel's first number, and from a second about the mean where that number was far from it. In torch, both come for
+large inputs from one read in parts that stay in the cache, as variance = (1/n) sum_i h_ic^2 - mean_c^2; sums and norms
+over positions are many times faster than `torch.var_mean`. Where a mean is so large that this cancels, and where inputs
+are so small that calls cost more than numbers, h is centred first. So inputs may have any scale.
 
 Only the first training pass since the last look counts: evaluation, passes without gradients, later passes of the same
 step and copies of the network leave no trace.
@@ -52,8 +53,9 @@ class LayerInputs:
         weakref.finalize(self, _remove, handles)
 
     def observe(self, layer: nn.Module, h: Tensor, output: Tensor) -> None:
-        """Note the moments of `h`, unless this layer was seen already or is not training."""
-        if self.watching and layer.training and torch.is_grad_enabled() and layer not in self._seen:
+        """Note the moments of `h`, unless it is empty, or this layer was seen already or is not training."""
+        looking = self.watching and layer.training and torch.is_grad_enabled()
+        if looking and layer not in self._seen and h.numel():
             self._seen[layer] = moments(layer, h.detach(), output)
 
     def take(self) -> dict[nn.Module, Moments]:

@@ -52,7 +52,7 @@ class Step:
     rate: float
     """- (eps/2) N, of the gradient."""
     spread: float
-    """sqrt(eps T), of the noise."""
+    """sqrt(eps (1 - m) T), of the noise."""
 
 
 class Preconditioner(ABC):
@@ -167,6 +167,7 @@ class Langevin(Optimizer, ABC):
         noise = self._normal(params) if spread else [torch.zeros_like(p) for p in params]
         step = Step(params, grads, noise, moved, rate=-eps / 2 * self.num_data, spread=spread)
         self.preconditioner.drift(state, step)
+        torch.autograd.graph.increment_version(moved)  # which compiled loops do not do
         if momentum:
             torch._foreach_add_(params, moved)
 

@@ -39,10 +39,10 @@ class RMSprop(Preconditioner):
         """V <- decay V + (1 - decay) g^2; the first g^2 is V itself."""
         for p, g in zip(params, grads, strict=True):
             if "square" not in state[p]:
-                state[p]["square"] = g.square()  # of which the average with itself is itself
+                state[p]["square"] = torch.square(g, out=torch.empty_like(p))  # its average with itself is itself
             if "_root" not in state[p]:
                 state[p]["_root"] = torch.empty_like(state[p]["square"])
-        self._average(grads, [state[p]["square"] for p in params], [state[p]["_root"] for p in params], self.decay)
+        self._average(grads, [state[p]["square"] for p in params], [state[p]["_root"] for p in params])
 
     def drift(self, state: State, step: Step) -> None:
         """Gradient and noise, each by its root."""
@@ -74,19 +74,26 @@ class RMSprop(Preconditioner):
         if loaded:
             squares = [state[p]["square"] for p in loaded]
             roots = [torch.empty_like(square) for square in squares]
-            self._average([torch.zeros_like(square) for square in squares], squares, roots, decay=1.0)
+            self._root(squares, roots)
             for p, root in zip(loaded, roots, strict=True):
                 state[p]["_root"] = root
         return [state[p]["_root"] for p in params]
 
-    def _average(self, grads: list[Tensor], squares: list[Tensor], roots: list[Tensor], decay: float) -> None:
-        """V <- decay V + (1 - decay) g^2 and P = (damping + sqrt V)^(-1/2), in the memory that they have."""
+    def _average(self, grads: list[Tensor], squares: list[Tensor], roots: list[Tensor]) -> None:
+        """V <- decay V + (1 - decay) g^2 and P, in the memory that they have."""
         streams = grads, squares, roots
         if native.alike(*streams):
-            native.pass_along(native.kernels.rmsprop, streams, decay, self.damping)
+            native.pass_along(native.kernels.rmsprop, streams, self.decay, self.damping)
             return
-        torch._foreach_mul_(squares, decay)
-        torch._foreach_addcmul_(squares, grads, grads, value=1 - decay)
+        torch._foreach_mul_(squares, self.decay)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - self.decay)
+        self._root(squares, roots)
+
+    def _root(self, squares: list[Tensor], roots: list[Tensor]) -> None:
+        """P = (damping + sqrt V)^(-1/2): the same numbers for a V that was loaded as for one that was averaged."""
+        if native.alike(squares, roots):
+            native.pass_along(native.kernels.root, (squares, roots), self.damping)
+            return
         for square, root in zip(squares, roots, strict=True):
             torch.sqrt(square, out=root).add_(self.damping).rsqrt_()
 

@@ -16,7 +16,7 @@ from credent.errors import CheckpointError
 from credent.files import write_atomically
 
 _NAME = re.compile(r"step-(\d{9})\.pt")
-_MARK = "credent checkpoint 2"
+_MARK = "credent checkpoint 3"
 _KEPT = 2
 
 
