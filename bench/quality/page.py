@@ -22,13 +22,14 @@ Results = Mapping[Cell, Mapping[str, Any]]
 
 HOW = (
     "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data, each"
-    " member where there are several; Laplace's curvature and Variational Laplace's other passes come on top,"
-    f" and all of it is in the cost. Everyone has {TRIALS} trials of (rate, knob), each rate and each knob once,"
+    " member where there are several, unless the row says otherwise; Laplace's curvature and Variational"
+    " Laplace's other passes come on top, and all of it is in the cost."
+    f" Everyone has {TRIALS} trials of (rate, knob), each rate and each knob once,"
     " and as many again, with the range moved by one place, where the best on Fashion-MNIST was at an end of a"
     " range that is not one of temperatures; they are judged by NLL on validation images. The best is run again"
     " under new seeds, and only these runs see a test image. Ensembles take the trials of their member. The"
     " recipe's row has no trial here: its settings were chosen before, on validation images of Fashion-MNIST and"
-    " with more trials, and so was that of five averaged networks. Averaged rows train at a constant rate and"
+    " with more trials, and so were those of several averaged networks. Averaged rows train at a constant rate and"
     " predict with the average of the weights; calibrated ones predict at the temperature that the validation"
     " images choose, which no other library's row does. credent has more rows than any other library; verdicts"
     " take the best of them after the"

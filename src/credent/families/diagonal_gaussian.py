@@ -93,12 +93,20 @@ class LaidGaussian:
 
     def pulled(self, tensors: Sequence[Tensor], c: Tensor) -> list[Tensor]:
         """c (w_k - m_k) / s_k^2: the gradients of c times the energy."""
-        if native.suits(*tensors) and self.layout.lies_under(tensors) and not torch.is_grad_enabled():
-            flat = self.layout.vector(tensors[0])
-            streams = native.addresses(tensors), flat.data_ptr()
-            native.kernels.pull(torch.get_num_threads(), *self.constants, streams, (float(c),))
-            return self.layout.tensors(flat)
+        if self.compiles(tensors) and not torch.is_grad_enabled():
+            return self.pulled_by_loop(tensors, c)
         return list(torch._foreach_mul(self.offsets(tensors), list(self.pulls(c).unbind())))
+
+    def compiles(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether compiled loops can run along these tensors and the vectors of the layout."""
+        return native.suits(*tensors) and self.layout.lies_under(tensors)
+
+    def pulled_by_loop(self, tensors: Sequence[Tensor], c: Tensor) -> list[Tensor]:
+        """`pulled`, for tensors of which it is known that they compile."""
+        flat = self.layout.vector(tensors[0])
+        streams = native.addresses(tensors), flat.data_ptr()
+        native.kernels.pull(torch.get_num_threads(), *self.constants, streams, (float(c),))
+        return self.layout.tensors(flat)
 
     # -- for the vector -----------------------------------------------------------------------------------------------
 
@@ -125,9 +133,9 @@ class _Energy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, prior: LaidGaussian, more: float, *tensors: Tensor) -> Tensor:
-        ctx.prior = prior
+        ctx.prior, ctx.compiled = prior, prior.compiles(tensors)
         ctx.save_for_backward(*tensors)
-        if native.suits(*tensors) and prior.layout.lies_under(tensors):
+        if ctx.compiled:
             streams = (native.addresses(tensors),)
             twice, *_ = native.kernels.energy(torch.get_num_threads(), *prior.constants, streams, ())
             return native.scalar(twice / 2 + more)
@@ -135,4 +143,6 @@ class _Energy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *ctx.prior.pulled(ctx.saved_tensors, c)
+        known = ctx.compiled and not torch.is_grad_enabled()  # and unchanged since, which autograd has looked at
+        pulled = ctx.prior.pulled_by_loop if known else ctx.prior.pulled
+        return None, None, *pulled(ctx.saved_tensors, c)

@@ -58,11 +58,21 @@ def suits(*tensors: Tensor) -> bool:
 
 
 def alike(*streams: Sequence[Tensor]) -> bool:
-    """Whether compiled loops can run along these lists: tensors of each place have their numbers in the same order."""
+    """Whether compiled loops can run along these lists: tensors of each place have their numbers in the same order.
+
+    It is asked at every step, and written so as to take little of it.
+    """
     if not suits(*(t for stream in streams for t in stream)):
         return False
     first, *others = streams
-    return all(map(dense, first)) and all(all(map(_same_order, first, other)) for other in others)
+    for k, t in enumerate(first):
+        strides = t.stride()
+        if not (t.is_contiguous() or dense(t)):
+            return False
+        for other in others:
+            if not t.is_same_size(other[k]) or (other[k].stride() != strides and not _same_order(t, other[k])):
+                return False
+    return True
 
 
 def dense(t: Tensor) -> bool:
@@ -71,14 +81,9 @@ def dense(t: Tensor) -> bool:
 
 
 def _same_order(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape:
-        return False
-    return a.stride() == b.stride() or _long_strides(a) == _long_strides(b)
-
-
-def _long_strides(t: Tensor) -> list[int]:
-    """Those that say something: along a dimension of one number any stride will do."""
-    return [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
+    """Along a dimension of one number any stride will do."""
+    longer = [k for k, size in enumerate(a.shape) if size > 1]
+    return [a.stride(k) for k in longer] == [b.stride(k) for k in longer]
 
 
 def addresses(tensors: Sequence[Tensor]) -> list[int]:

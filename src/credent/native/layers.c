@@ -7,6 +7,7 @@
 #define GROUP 64   /* rows that are added up in float32 before they go into a double */
 #define SOME 256   /* channels whose sums are at hand */
 #define FAR 1e-2   /* variance over squared distance from the mean under which numbers were taken about a bad place */
+#define ALONE 8    /* blocks: microseconds */
 #define WORK 16384 /* numbers that are worth a block */
 
 static void *address(PyObject *number) { return PyLong_AsVoidPtr(number); }
@@ -80,7 +81,7 @@ static int gathered(Inputs *in, Py_ssize_t parts, int threads, float *mean, floa
 {
     int far = 0;
     double n = (double)in->rows * (double)in->positions;
-    share(gather, in, parts, threads);
+    share(gather, in, parts, ALONE, threads);
     for (Py_ssize_t c = 0; c < in->channels; c++) {
         double sum = 0, square = 0;
         for (Py_ssize_t p = 0; p < parts; p++) {
@@ -222,6 +223,6 @@ FUNCTION(normalised_drift)
     long threads = PyLong_AsLong(args[0]);
     if (PyErr_Occurred()) return NULL;
     s.per = s.inputs > 0 ? (WORK / 2 + s.inputs - 1) / s.inputs : s.units + 1;
-    share(some_units, &s, (s.units + s.per - 1) / s.per, (int)threads);
+    share(some_units, &s, (s.units + s.per - 1) / s.per, ALONE, (int)threads);
     Py_RETURN_NONE;
 }

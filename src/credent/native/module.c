@@ -10,8 +10,6 @@
 #include <dlfcn.h>
 #endif
 
-#define ALONE 16 /* blocks that are not worth a second thread */
-
 typedef struct {
     Part part;
     void *job;
@@ -33,11 +31,11 @@ static void member(void *data)
 }
 #endif
 
-void share(Part part, void *job, Py_ssize_t blocks, int threads)
+void share(Part part, void *job, Py_ssize_t blocks, Py_ssize_t alone, int threads)
 {
     Py_BEGIN_ALLOW_THREADS
 #ifndef _WIN32
-    if (pool && threads > 1 && blocks > ALONE) {
+    if (pool && threads > 1 && blocks > alone) {
         Team team = {part, job, blocks, threads, 0};
         pool(member, &team, (unsigned)threads, 0);
     } else

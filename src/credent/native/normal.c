@@ -54,7 +54,7 @@ FUNCTION(normal)
     job.table = PyLong_AsVoidPtr(args[6]);
     long threads = PyLong_AsLong(args[0]);
     if (PyErr_Occurred()) return NULL;
-    share(normals, &job, (job.n + NORMALS - 1) / NORMALS, (int)threads);
+    share(normals, &job, (job.n + NORMALS - 1) / NORMALS, 1, (int)threads);
     Py_RETURN_NONE;
 }
 

@@ -7,6 +7,7 @@
 
 #define BLOCK 8192  /* numbers that a thread works on at a time: they stay in its cache */
 #define SUMMED 1024 /* numbers that are added up in float32 before they go into a double */
+#define ALONE 16    /* blocks: microseconds */
 #define SUMS 4      /* that one pass can make */
 
 typedef struct {
@@ -117,7 +118,7 @@ static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssiz
     pass.sums = PyMem_Malloc(sizeof(double) * SUMS * (l->blocks + 1));
     if (!pass.sums) PyErr_NoMemory();
     if (PyErr_Occurred()) goto done;
-    share(one, &pass, l->blocks, (int)threads);
+    share(one, &pass, l->blocks, ALONE, (int)threads);
     double total[SUMS] = {0};
     for (Py_ssize_t b = 0; b < l->blocks; b++)
         for (int s = 0; s < SUMS; s++) total[s] += pass.sums[SUMS * b + s];

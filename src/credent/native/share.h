@@ -23,10 +23,10 @@
 typedef float *restrict Numbers;
 typedef const float *restrict Given;
 
-/* Work is cut into blocks that do not depend on the number of threads, so that results do not, either. Few blocks are
-   not shared. */
+/* Work is cut into blocks that do not depend on the number of threads, so that results do not, either. As few as `alone`
+   are not worth a second thread. */
 typedef void (*Part)(void *job, Py_ssize_t block);
-void share(Part part, void *job, Py_ssize_t blocks, int threads);
+void share(Part part, void *job, Py_ssize_t blocks, Py_ssize_t alone, int threads);
 
 #define FUNCTION(name) PyObject *name(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 

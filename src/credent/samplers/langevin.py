@@ -180,7 +180,7 @@ class Langevin(Optimizer, ABC):
 
     def _normal(self, like: list[Tensor]) -> list[Tensor]:
         """Standard normal numbers, drawn in one call (for each type and device) into memory that is kept."""
-        shape = tuple((p.dtype, p.device, p.shape, p.stride()) for p in like)
+        shape = tuple([(p.dtype, p.device, p.shape, p.stride()) for p in like])  # a list is sooner made than asked for
         if shape not in self._normals:
             self._normals[shape] = _vectors(like)
         vectors, views = self._normals[shape]
