@@ -54,6 +54,11 @@ class Step:
     spread: float
     """sqrt(eps (1 - m) T), of the noise."""
 
+    def compiles(self, *more: list[Tensor]) -> bool:
+        """Whether compiled loops can run along all of it, and more; noise lies as the parameters do."""
+        noise = [] if self.moved is self.params else [self.noise]
+        return native.alike(self.moved, self.grads, *noise, *more)
+
 
 class Preconditioner(ABC):
     """G = P P' over some parameters; what it has learnt lies in the sampler's state."""
@@ -83,8 +88,8 @@ class Identity(Preconditioner):
 
     def drift(self, state: State, step: Step) -> None:
         """The gradient and the noise themselves."""
-        streams = step.moved, step.grads, step.noise
-        if native.alike(*streams):
+        if step.compiles():
+            streams = step.moved, step.grads, step.noise
             native.pass_along(native.kernels.drift, streams, step.rate, step.spread)
             return
         torch._foreach_add_(step.moved, step.grads, alpha=step.rate)
@@ -180,7 +185,7 @@ class Langevin(Optimizer, ABC):
 
     def _normal(self, like: list[Tensor]) -> list[Tensor]:
         """Standard normal numbers, drawn in one call (for each type and device) into memory that is kept."""
-        shape = tuple([(p.dtype, p.device, p.shape, p.stride()) for p in like])  # a list is sooner made than asked for
+        shape = tuple([(p.dtype, p.device, p.shape, p.stride()) for p in like])
         if shape not in self._normals:
             self._normals[shape] = _vectors(like)
         vectors, views = self._normals[shape]

@@ -47,8 +47,8 @@ class RMSprop(Preconditioner):
     def drift(self, state: State, step: Step) -> None:
         """Gradient and noise, each by its root."""
         roots = self._roots(state, step.params)
-        streams = step.moved, step.grads, step.noise, roots
-        if native.alike(*streams):
+        if step.compiles(roots):
+            streams = step.moved, step.grads, step.noise, roots
             native.pass_along(native.kernels.rooted_drift, streams, step.rate, step.spread)
             return
         torch._foreach_mul_(step.noise, step.spread)
