@@ -133,9 +133,8 @@ class VL(Objective):
         with _in_full(y):  # and first, so that its gradients come last and are added to the others in place
             rise, kl = self._by_finite_difference(x, y, self._rows(y))
             penalty = self.penalty(self.q) if self._gaussian is None else kl
-        with torch.enable_grad():
-            outputs = self.network.mean(x)
-            return self.likelihood.mean_nll(outputs, y) + rise, penalty, outputs
+        outputs = self.network.mean(x)
+        return self.likelihood.mean_nll(outputs, y) + rise, penalty, outputs
 
     def _with_derivatives(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
