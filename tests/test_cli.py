@@ -67,6 +67,7 @@ def test_a_run_is_calibrated_and_then_evaluated_so(trained, tmp_path):
     assert said["val_nll"] < said["val_nll_before"]
     after = reply("evaluate", out, "--json")["scores"]
     assert after["nll"] != pytest.approx(before["nll"], rel=1e-4)
+    assert f"temperature {said['temperature']:.3f}" in run("calibrate", out).output
 
 
 def test_evaluate_says_what_python_says(trained):

@@ -28,4 +28,5 @@ def calibrate(
         "val_nll_before": before["val_nll"],
         "val_nll": after["val_nll"],
     }
-    say(summary, as_json, f"wrote {run}; next: credent evaluate {run}")
+    found = f"temperature {temperature:.3f}, validation NLL {after['val_nll']:.4f} instead of {before['val_nll']:.4f}"
+    say(summary, as_json, f"{found}; wrote {run}; next: credent evaluate {run}")
