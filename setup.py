@@ -11,7 +11,7 @@ kernels = Extension(
     "credent.native._kernels",
     [str(path) for path in sorted(folder.glob("*.c"))],
     depends=[str(folder / "share.h")],
-    define_macros=[("SOURCES", f'"{digest}"')],  # credent.native compares
+    define_macros=[("SOURCES", f'"{digest}"')],  # credent.native.sources compares
     extra_compile_args=["-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"],
     libraries=["m"],
     optional=True,  # where there is no C compiler the installation goes on

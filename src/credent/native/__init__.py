@@ -67,7 +67,7 @@ def alike(*streams: Sequence[Tensor]) -> bool:
     first, *others = streams
     for k, t in enumerate(first):
         strides = t.stride()
-        if not (t.is_contiguous() or dense(t)):
+        if not dense(t):
             return False
         for other in others:
             if not t.is_same_size(other[k]) or (other[k].stride() != strides and not _same_order(t, other[k])):

@@ -1,9 +1,9 @@
 /* The module `credent.native._kernels`: passes over all weights, normal numbers, and layers and their inputs.
 
    Every function but `normal` has a twin in the Python file that calls it, which says what it computes; the tests hold
-   both to the same references. Tensors come as addresses of float32 numbers; whoever calls has looked at their type and memory. Threads are those
-   of torch's own pool, by the entry point that GNU's OpenMP has: a second pool would wait for cores on which the first
-   one spins. Without that entry one thread does the work. */
+   both to the same references. Tensors come as addresses of float32 numbers; whoever calls has looked at their type and
+   memory. Threads are those of torch's own pool, by the entry point that GNU's OpenMP has: a second pool would wait for
+   cores on which the first one spins. Without that entry one thread does the work. */
 
 #include "share.h"
 #ifndef _WIN32
@@ -62,9 +62,9 @@ FUNCTION(normalised_drift);
 
 #define LISTED(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    LISTED(energy),  LISTED(pull),  LISTED(draw),   LISTED(draw_back), LISTED(expand),
-    LISTED(shift),   LISTED(expand_back), LISTED(rmsprop), LISTED(root), LISTED(drift),  LISTED(rooted_drift),
-    LISTED(normal),  LISTED(moments), LISTED(input_map), LISTED(normalised_drift), {NULL, NULL, 0, NULL},
+    LISTED(energy),      LISTED(pull),    LISTED(draw),      LISTED(draw_back), LISTED(expand),       LISTED(shift),
+    LISTED(expand_back), LISTED(rmsprop), LISTED(root),      LISTED(drift),     LISTED(rooted_drift), LISTED(normal),
+    LISTED(moments),     LISTED(input_map), LISTED(normalised_drift), {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
