@@ -250,8 +250,14 @@ def _sized(settings: Scale, data: str) -> Note:
         f"{NAMES[data]}: {size.train or 'all'} training images, {size.val} for validation, {size.test or 'all'} test"
         f" images, {size.strange} of each shift and of each kind of stranger, {size.epochs} epochs in batches of"
         f" {size.batch}, {size.draws} draws of each member in a prediction; {len(settings.seeds)} seeds of the chosen"
-        " setting."
+        f" setting.{_close(settings, data)}"
     )
+
+
+def _close(settings: Scale, data: str) -> str:
+    labels = [METHODS[method].label for method in settings.close.get(data, ())]
+    count = len(settings.seeds) + len(settings.more)
+    return f" Rows whose order these left open have {count}: {', '.join(labels)}." if labels else ""
 
 
 def _settings(results: Results, data: str) -> Table:

@@ -102,5 +102,5 @@ def finals(scale: Scale, data: str, methods: Iterable[str], picked: Mapping[tupl
     for name in methods:
         trial = picked.get((data, METHODS[name].tuned_as or name))
         if trial is not None:
-            found += [Final(data, name, trial.lr, trial.knob, trial.size, seed) for seed in scale.seeds]
+            found += [Final(data, name, trial.lr, trial.knob, trial.size, seed) for seed in scale.seeds_of(data, name)]
     return found

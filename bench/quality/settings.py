@@ -8,7 +8,7 @@ Every rate once and every knob once, in the same order for everyone: a Latin squ
 ((1, 'b'), (2, 'd'), (3, 'a'), (4, 'c'))
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 A = TypeVar("A")
@@ -44,6 +44,14 @@ class Scale:
     sizes: dict[str, Size]
     methods: dict[str, tuple[str, ...] | None]
     seeds: tuple[int, ...]
+    close: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Methods whose order these seeds leave open, by data set."""
+    more: tuple[int, ...] = ()
+    """Further seeds, for these."""
+
+    def seeds_of(self, data: str, method: str) -> tuple[int, ...]:
+        """Of a method's runs on a data set."""
+        return self.seeds + (self.more if method in self.close.get(data, ()) else ())
 
 
 _FEW = (
@@ -65,6 +73,8 @@ SCALES = {
         },
         {"fashion_mnist": None, "mnist": _FEW, "cifar10": _FEW},
         seeds=(1, 2, 3),
+        close={"fashion_mnist": ("map_two", "map_four", "ensemble", "dropout")},
+        more=(4, 5, 6, 7, 8, 9, 10),
     ),
     "full": Scale(
         {
