@@ -1,13 +1,13 @@
 """What is said of times: paired ratios with their spread, exponents of growth, and when a ratio has become worse.
 
-    interval   the bootstrap's 95 % interval of the median of the rounds' ratios
+    interval   the bootstrap's 95 % interval of the median of the rounds' ratios, where heats are drawn, and then rounds
     exponent   b of time = a size^b, by least squares of logarithms, with its standard error
     worse      the lower end of the new interval lies above the recorded upper end by more than `SLACK`
 
-A rerun on the same machine moves by a few percent however many rounds it has, which no interval within one run knows:
-hence the slack.
+A heat is a process: where it happens to have its memory moves all its rounds together, by a few percent. Machines move,
+too, which no interval within one run knows: hence the slack.
 
->>> found = summary([1.0, 1.1, 1.2, 1.3, 1.4])
+>>> found = summary([[1.0, 1.1, 1.2], [1.3, 1.4]])
 >>> found["median"], found["low"] <= found["interval"][0] <= found["interval"][1] <= found["high"]
 (1.2, True)
 >>> b, error = exponent([1, 2, 4, 8], [3, 12, 48, 192])         # 3 size^2
@@ -33,23 +33,31 @@ def paired(times: Mapping[str, Sequence[float]], base: str) -> dict[str, list[fl
     }
 
 
-def summary(values: Sequence[float]) -> dict[str, Any]:
-    """The median, the range of 10 to 90 % of rounds, and the bootstrap interval of the median."""
+def summary(heats: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """The median of all rounds, the range of 10 to 90 % of them, and the bootstrap interval of the median."""
+    values = np.concatenate(heats)
     low, high = np.quantile(values, (0.1, 0.9), method="inverted_cdf")
     return {
         "median": float(np.median(values)),
         "low": float(low),
         "high": float(high),
-        "interval": list(interval(values)),
+        "interval": list(interval(heats)),
         "rounds": len(values),
+        "heats": [float(np.median(heat)) for heat in heats],
     }
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Percentiles of the medians of resampled rounds."""
-    given = np.asarray(values)
-    picks = np.random.default_rng(0).integers(len(given), size=(RESAMPLES, len(given)))
-    low, high = np.quantile(np.median(given[picks], axis=1), ((1 - level) / 2, (1 + level) / 2))
+def interval(heats: Sequence[Sequence[float]], level: float = 0.95) -> tuple[float, float]:
+    """Percentiles of the medians of resampled rounds of resampled heats."""
+    rng = np.random.default_rng(0)
+    counts = np.array([len(heat) for heat in heats])
+    rounds = np.zeros((len(heats), counts.max()))
+    for row, heat in zip(rounds, heats, strict=True):
+        row[: len(heat)] = heat
+    drawn = rng.integers(len(heats), size=(RESAMPLES, len(heats), 1))
+    picks = rng.integers(counts[drawn], size=(RESAMPLES, *rounds.shape))
+    medians = np.median(rounds[drawn, picks].reshape(RESAMPLES, -1), axis=1)
+    low, high = np.quantile(medians, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)
 
 

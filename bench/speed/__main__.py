@@ -11,7 +11,7 @@ from bench.machine import here, keep_memory
 from bench.peers import peers
 from bench.speed.groups import GROUPS
 from bench.speed.growth import AXES, growth
-from bench.speed.measure import measured, peak, peak_elsewhere
+from bench.speed.measure import heat, measured, peak, peak_elsewhere
 from bench.speed.networks import NETWORKS
 from bench.speed.page import page
 
@@ -23,13 +23,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[*GROUPS, "growth"], choices=[*GROUPS, "growth"])
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=list(AXES), help="of growth")
-    parser.add_argument("--rounds", type=int, default=25, help="at most")
+    parser.add_argument("--heats", type=int, default=6, help="processes that a race is run in")
+    parser.add_argument("--rounds", type=int, default=24, help="of each race, at most, but three of each heat")
     parser.add_argument(
         "--seconds", type=float, default=180, help="of each race; a contender's one call may take a tenth"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--no-memory", action="store_true", help="without a process for each contender's peak memory")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "out" / "speed.json")
+    parser.add_argument("--heat", nargs=6, help=argparse.SUPPRESS)
     parser.add_argument("--peak", nargs=3, metavar=("WORK", "NETWORK", "CONTENDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -37,13 +39,20 @@ def main() -> None:
         group, network, name = options.peak
         print(peak(group, NETWORKS[network], name))
         return
+    if options.heat:
+        group, network, rounds, seconds, longest, ours = options.heat
+        contest = GROUPS[group](NETWORKS[network])
+        contest = contest.only(lambda name: name.startswith("credent")) if int(ours) else contest
+        print(json.dumps(heat(contest, int(rounds), float(seconds), float(longest))))
+        return
     keep_memory("bench.speed")
     found: dict[str, Any] = {"machine": here(), "skipped": peers()[1], "groups": {}, "growth": {}}
     for group in (name for name in GROUPS if name in options.only):
         found["groups"][group] = {}
         for network in options.networks:
-            race = GROUPS[group](NETWORKS[network])
-            contest = measured(race, options.rounds, options.seconds, longest=options.seconds / 10)
+            contest = measured(
+                group, network, options.heats, options.rounds, options.seconds, longest=options.seconds / 10
+            )
             if group in WITH_MEMORY and not options.no_memory:
                 for name, each in contest["contenders"].items():
                     each["memory"] = peak_elsewhere(group, network, name)

@@ -13,9 +13,7 @@ from typing import Any
 
 from bench.arithmetic import worse
 from bench.machine import keep_memory
-from bench.speed.groups import GROUPS
 from bench.speed.measure import measured
-from bench.speed.networks import NETWORKS
 
 RECORDED = Path(__file__).parents[2] / "results" / "bench" / "speed.json"
 WORK = ("vi", "vl", "samplers", "prediction")
@@ -25,7 +23,8 @@ SMALL = ("mlp", "lenet5")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recorded", nargs="?", type=Path, default=RECORDED)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--heats", type=int, default=4, help="processes that a race is run in")
+    parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=30, help="of each race, at most")
     options = parser.parse_args()
     keep_memory("bench.speed.check")
@@ -53,8 +52,7 @@ def _slower(group: str, network: str, before: dict[str, Any], options: argparse.
 
 
 def _again(group: str, network: str, options: argparse.Namespace) -> dict[str, Any]:
-    contest = GROUPS[group](NETWORKS[network]).only(lambda name: name.startswith("credent"))
-    return measured(contest, options.rounds, options.seconds)
+    return measured(group, network, options.heats, options.rounds, options.seconds, ours=True)
 
 
 def compared(now: dict[str, Any], before: dict[str, Any]) -> dict[str, str]:

@@ -23,10 +23,11 @@ OURS = {
     "fisher": "credent",
 }
 READ = (
-    "Every contender had its turn once a round, in shuffled order, in one process. Ratios are medians over rounds of "
-    "the time over that of the base in the same round; 10-90 % is their range over rounds; the interval is the "
-    "bootstrap's 95 % of the median. Memory is how far a process of its own grew at its peak. Differences below "
-    "about 5 % are noise on a machine that does other things as well."
+    "Every contender had its turn once a round, in shuffled order. Ratios are medians over rounds of the time over "
+    "that of the base in the same round; 10-90 % is their range over rounds. Rounds are those of several processes, "
+    "the heats, because where memory happens to lie moves all rounds of a process by a few percent; the interval is "
+    "the bootstrap's 95 % of the median, of heats and of their rounds. Memory is how far a process of its own grew at "
+    "its peak. Differences below about 5 % are noise on a machine that does other things as well."
 )
 
 
@@ -106,8 +107,8 @@ def _race(contest: dict[str, Any]) -> tuple[Any, ...]:
         )
         for name, each in ordered
     )
-    rounds = ordered[0][1]["over"][first]["rounds"]
-    parts: list[Any] = [Table(f"{rounds} rounds; fastest first", columns, rows)]
+    one = ordered[0][1]["over"][first]
+    parts: list[Any] = [Table(f"{one['rounds']} rounds in {len(one['heats'])} heats; fastest first", columns, rows)]
     values = {name: each["over"][first]["median"] for name, each in ordered}
     parts.append(dot_plot(f"Time over {first}", values, "", "lower", caption="Medians over rounds; 1 is the base."))
     if contest["missing"]:

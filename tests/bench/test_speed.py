@@ -27,10 +27,15 @@ class TinyNet(nn.Module):
 TINY = Setting(TinyNet, (8, 1, 4, 4), 6, 2)
 
 
+def alone(contest, longest=math.inf):
+    """A race of one heat, in this process."""
+    return measure.judged(contest.bases, [measure.heat(contest, 3, math.inf, longest)])
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_race_runs_and_its_base_is_one(group):
     contest = GROUPS[group](TINY).only(lambda name: "00 draws" not in name)  # which take their time
-    found = measure.measured(contest, rounds=3, seconds=math.inf)
+    found = alone(contest)
     assert not found["missing"]
     assert len(found["contenders"]) > 1
     for base in found["bases"]:
@@ -46,13 +51,35 @@ def test_a_contender_that_fails_leaves_the_others_alone():
         raise ArithmeticError("on this network\nof all")
 
     contest.contenders["broken"] = broken
-    found = measure.measured(contest, rounds=3, seconds=math.inf)
+    found = alone(contest)
     assert found["missing"] == {"broken": "ArithmeticError: on this network"}
     assert "credent VL" in found["contenders"]
 
 
+def test_heats_are_judged_together():
+    """Ratios are those of a round of one heat; who is missing in one heat is missing."""
+    first = {"times": {"plain": [1.0, 2.0, 4.0], "ours": [2.0, 4.0, 8.0], "frail": [1.0, 1.0, 1.0]}, "missing": {}}
+    second = {"times": {"plain": [8.0, 8.0, 8.0], "ours": [24.0, 24.0, 24.0]}, "missing": {"frail": "why"}}
+    found = measure.judged(("plain", "gone"), [first, second])
+    assert found["bases"] == ["plain"]
+    assert found["missing"] == {"frail": "why"}
+    assert set(found["contenders"]) == {"plain", "ours"}
+    ours = found["contenders"]["ours"]
+    assert ours["milliseconds"] == 16_000
+    assert ours["over"]["plain"]["heats"] == [2.0, 3.0]
+    assert ours["over"]["plain"]["median"] == 2.5
+    assert ours["over"]["plain"]["interval"] == [2.0, 3.0]  # heats, not rounds, are what differs
+
+
+@pytest.mark.timeout(120)
+def test_a_heat_runs_in_a_process_of_its_own():
+    found = measure.measured("fisher", "mlp", heats=2, rounds=6, seconds=0.1, ours=True)
+    assert set(found["contenders"]) == {"forward and backward", "credent"}
+    assert len(found["contenders"]["credent"]["over"]["forward and backward"]["heats"]) == 2
+
+
 def test_a_turn_that_takes_too_long_is_left_out():
-    found = measure.measured(GROUPS["vl"](TINY), rounds=3, seconds=math.inf, longest=0.0)
+    found = alone(GROUPS["vl"](TINY), longest=0.0)
     assert set(found["contenders"]) == set(found["bases"])
     assert "at most 0 s" in found["missing"]["credent VL"]
 
@@ -70,7 +97,7 @@ def test_steps_train_what_they_claim_to():
 
 
 def contest(low, high, name="credent"):
-    interval = {"median": (low + high) / 2, "low": low, "high": high, "interval": [low, high], "rounds": 9}
+    interval = {"median": (low + high) / 2, "low": low, "high": high, "interval": [low, high], "rounds": 9, "heats": []}
     return {
         "bases": ["plain, default Adam"],
         "contenders": {name: {"milliseconds": 1.0, "over": {"plain, default Adam": interval}}},
@@ -127,7 +154,7 @@ def test_sizes_that_do_not_fit_are_left_out_with_a_reason(monkeypatch):
 def test_the_page_has_every_race(monkeypatch):
     monkeypatch.setitem(growth.AXES, "width", (lambda s: s.width, [growth.Size(w, 1, 4, 2) for w in (4, 8, 16)]))
     machine = {"credent": "0", "peers": {"torchbnn": None}}
-    race = measure.measured(GROUPS["vi"](TINY).only(lambda name: name == "credent"), rounds=3, seconds=math.inf)
+    race = alone(GROUPS["vi"](TINY).only(lambda name: name == "credent"))
     found = {
         "machine": machine,
         "skipped": {"tyxe": "ImportError: no"},

@@ -31,7 +31,7 @@ class Ratio:
 
 
 def race(
-    steps: Mapping[str, Callable[[], object]], rounds: int, repeats: int = 1, seconds: float = math.inf
+    steps: Mapping[str, Callable[[], object]], rounds: int, repeats: int = 1, seconds: float = math.inf, seed: int = 0
 ) -> dict[str, list[float]]:
     """Seconds of each contender in each round, `repeats` calls a turn, in an order that is shuffled every round.
 
@@ -39,7 +39,7 @@ def race(
     """
     for step in steps.values():
         step(), step()  # memory is laid out by the first calls
-    order = random.Random(0)
+    order = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in steps}
     begun = time.perf_counter()
     for done in range(rounds):
