@@ -111,6 +111,21 @@ def test_a_draw_and_its_gradients(sign, channels_last, compiled, without):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("channels_last", [True, False])
 @torch.no_grad()
+def test_the_kl_and_its_gradients(channels_last, compiled, without):
+    if not compiled:
+        without()
+    prior, means, rho, *_ = problem(channels_last)
+    mu, m, p, wide_rho = wide(prior, means, rho)
+    assert passes.kl(prior, means, rho).item() == pytest.approx(kl_of(mu, m, p, wide_rho), rel=1e-6)
+    c = 0.37
+    by_mu, by_rho = passes.kl_back(prior, means, rho, torch.tensor(c))
+    torch.testing.assert_close(flat(prior.layout, by_mu).double(), c * p * (mu - m), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(by_rho.double(), c * (p * (2 * wide_rho).exp() - 1), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("channels_last", [True, False])
+@torch.no_grad()
 def test_an_expansion_and_its_gradients(channels_last, compiled, without):
     if not compiled:
         without()

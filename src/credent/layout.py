@@ -155,6 +155,18 @@ class Layout:
         start = flat.storage_offset()
         return [flat.as_strided(shape, strides, start + begin) for shape, strides, begin in self._places]
 
+    def blank(self, like: Tensor) -> list[Tensor]:
+        """Tensors for gradients of the parameters, in their order, with anything in them.
+
+        Short ones have memory of their own, to which autograd adds other gradients in place, and not views of a vector.
+        """
+        if self.num_params >= _SHORT:
+            return self.tensors(self.vector(like))
+        return [
+            torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device)
+            for shape, strides, _ in self._places
+        ]
+
     def views(self, flat: Tensor) -> Params:
         """`unflatten` for a vector that gradients flow back to."""
         return dict(zip(self.names, _Views.apply(flat, self), strict=True))  # type: ignore[no-untyped-call]

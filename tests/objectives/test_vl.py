@@ -15,6 +15,7 @@ from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.layout import Layout
 from credent.network import Network
 from credent.objectives import Annealed, curvature
+from credent.penalties import L2
 
 N = 32
 WAYS = ["exact", "finite_difference", "hessian"]
@@ -181,7 +182,7 @@ def test_both_passes_have_the_same_dropout_masks(kind):
 def test_training_masks_go_on():
     """Each step sees masks of its own."""
     x, y = data()
-    bnn, seen = vl(network(nn.Dropout(0.5))), []
+    bnn, seen = vl(network(nn.Dropout(0.5)), every=1), []
     bnn.net[1].register_forward_hook(lambda _, i, o: seen.append(o.detach() == 0))
     for _ in range(3):
         bnn(x, y)
@@ -445,14 +446,82 @@ def test_a_smaller_part_takes_less():
         assert seen == [rows, rows, 32]
 
 
-@pytest.mark.parametrize(("middle", "rows"), [((), 2), ((nn.BatchNorm1d(6),), 4)])
-def test_the_part_is_a_sixteenth_and_behind_batchnorm_an_eighth(middle, rows):
+BATCHNORM = nn.BatchNorm1d(6)
+
+
+@pytest.mark.parametrize(
+    ("middle", "options", "rows"),
+    [
+        ((), {}, [4, 0]),  # of 32
+        ((BATCHNORM,), {}, [8, 0]),
+        ((), {"every": 1}, [2, 2]),
+        ((BATCHNORM,), {"every": 1}, [4, 4]),
+        ((), {"every": 3}, [6, 0, 0]),
+        ((), {"every": 40}, [32] + 39 * [0]),
+        ((), {"fraction": 1 / 4}, [8, 8]),
+        ((), {"fraction": 1 / 4, "every": 2}, [8, 0]),
+    ],
+)
+def test_which_batches_have_curvature_and_on_how_many_rows(middle, options, rows):
     x, y = data()
     assert len(x) == 32
-    bnn, seen = vl(network(*middle)), []
+    bnn, seen = vl(network(*middle), **options), []
     bnn.net.register_forward_hook(lambda _, i, o: seen.append(len(o)))
-    bnn(x, y)
-    assert seen == [rows, rows, 32]
+    for _ in range(2):
+        for expected in rows:
+            seen.clear()
+            bnn(x, y)
+            assert seen == ([expected, expected, 32] if expected else [32])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_curvature_of_a_batch_counts_for_those_between(way):
+    """Of three batches in turn, one has a curvature, three times: the sum is that of three with one each."""
+    x, y = data()
+    thrice, once = (vl(curvature=way, fraction=1.0, every=every) for every in (3, 1))
+    once.load_state_dict(thrice.state_dict())
+    losses = [thrice(x, y) for _ in range(3)]
+    sum(losses).backward()
+    every_time = once(x, y)  # the first draws the same labels
+    (3 * every_time).backward()
+    assert sum(losses).item() == pytest.approx(3 * every_time.item(), rel=1e-9)
+    assert losses[0].item() > every_time.item() > losses[1].item() == losses[2].item()
+    for k, g in grads(once).items():
+        torch.testing.assert_close(grads(thrice)[k], g, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("prior", [priors.Gaussian(), priors.Laplace(), priors.InverseReference("one_step"), L2()])
+def test_scales_have_a_gradient_at_every_batch(way, prior):
+    x, y = data()
+    bnn = vl(prior=prior, curvature=way, fraction=1.0, every=2)
+    for _ in range(2):
+        bnn.zero_grad()
+        bnn(x, y).backward()
+        assert all(p.grad is not None for p in bnn.parameters())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_which_batch_is_next_is_in_the_state(way):
+    x, y = data()
+    first, second = (vl(curvature=way, fraction=1.0, every=2, labels="empirical") for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    one, other = first(x, y).item(), first(x, y).item()
+    assert one > other
+    second(x, y)
+    third = vl(curvature=way, fraction=1.0, every=2, labels="empirical")
+    third.load_state_dict(second.state_dict())
+    assert third(x, y).item() == pytest.approx(other)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_nothing_is_learnt_every_batch_has_its_curvature_once(way):
+    x, y = data()
+    bnn = vl(curvature=way, fraction=1.0, every=2, labels="empirical").eval()
+    each = vl(curvature=way, fraction=1.0, labels="empirical").eval()
+    each.load_state_dict(bnn.state_dict())
+    found = [bnn(x, y).item() for _ in range(3)]
+    assert found == pytest.approx(3 * [each(x, y).item()])
 
 
 def test_the_exact_way_shares_the_batchs_forward():
@@ -510,6 +579,8 @@ class Unknown(priors.Gaussian):
         ({"fraction": 0.0}, "above 0 and up to 1"),
         ({"fraction": 1.5}, "above 0 and up to 1"),
         ({"fraction": math.nan}, "above 0 and up to 1"),
+        ({"every": 0}, "a whole number, 1 or more"),
+        ({"every": 2.0}, "a whole number, 1 or more"),
         ({"curvature": "fisher"}, "'fisher'.*'finite_difference', 'exact' or 'hessian'"),
         ({"labels": "observed"}, "'observed'.*'model' draws them"),
         ({"prior": priors.ScaleMixture()}, r"closed form.*ScaleMixture.*priors\.Gaussian or priors\.Laplace.*VI"),

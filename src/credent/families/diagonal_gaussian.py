@@ -103,10 +103,10 @@ class LaidGaussian:
 
     def pulled_by_loop(self, tensors: Sequence[Tensor], c: Tensor) -> list[Tensor]:
         """`pulled`, for tensors of which it is known that they compile."""
-        flat = self.layout.vector(tensors[0])
-        streams = native.addresses(tensors), flat.data_ptr()
+        out = self.layout.blank(tensors[0])
+        streams = native.addresses(tensors), native.addresses(out)
         native.kernels.pull(torch.get_num_threads(), *self.constants, streams, (float(c),))
-        return self.layout.tensors(flat)
+        return out
 
     # -- for the vector -----------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from credent.errors import InputError
 from credent.families import passes
-from credent.families.diagonal_gaussian import DiagonalGaussian, LaidGaussian
+from credent.families.diagonal_gaussian import LaidGaussian
 from credent.families.location_scale import LocationScale
 from credent.layout import Layout
 from credent.network import Params
@@ -76,16 +76,9 @@ class GaussianPosterior(LocationScale):
         if prior.gaussian is None:
             cross_entropy = prior.cross_entropy(means, self.layout.views(self.scales.sigma()))
             return None if cross_entropy is None else cross_entropy - self.entropy()
-        sigma, laid = self.scales.values(), prior.gaussian.on(self.layout)
-        value: Tensor = _KLAndPull.apply(laid, self.scales.log_sigma(), sigma, None, *means.values())[0]  # type: ignore[no-untyped-call]
+        laid = prior.gaussian.on(self.layout)
+        value: Tensor = _KL.apply(laid, self.scales.log_sigma(), *means.values())  # type: ignore[no-untyped-call]
         return value
-
-    def kl_and_pull(self, prior: DiagonalGaussian, diagonal: Tensor) -> tuple[Tensor, Tensor]:
-        """The KL to a Gaussian, and a zero with the gradient of 1/2 sum_i sigma_i^2 F_ii by rho, for diag F (P,)."""
-        sigma, means = self.scales.values(), self.layout.params().values()
-        laid, rho = prior.on(self.layout), self.scales.log_sigma()
-        found: tuple[Tensor, Tensor] = _KLAndPull.apply(laid, rho, sigma, diagonal, *means)  # type: ignore[no-untyped-call]
-        return found
 
     def rsample_and_kl(self, prior: "Prior") -> tuple[Params, Tensor | None]:
         """One draw and the KL; for a Gaussian prior both share their passes over the weights, forward and backward."""
@@ -97,38 +90,20 @@ class GaussianPosterior(LocationScale):
         return dict(zip(means, views, strict=True)), kl
 
 
-class _KLAndPull(torch.autograd.Function):
-    """KL = sum_i log s_i - rho_i + ((mu_i - m_i)^2 + sigma_i^2) / (2 s_i^2) - 1/2, and a zero that pulls on rho.
-
-    With c the gradient of the KL and d that of the zero, which without F pulls on nothing, the gradients are
-
-        by mu:  c (mu - m) / s^2,             by rho:  sigma^2 (c / s^2 + d F) - c.
-    """
+class _KL(torch.autograd.Function):
+    """KL(q || p) with its gradients in closed form (`families.passes`), which can be differentiated once more."""
 
     @staticmethod
-    def forward(
-        ctx: Any, prior: LaidGaussian, rho: Tensor, sigma: Tensor, diagonal: Tensor | None, *means: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        ctx.prior, ctx.weights = prior, len(means)
-        variance = torch.mul(sigma, sigma, out=prior.layout.vector(sigma))
-        ctx.save_for_backward(*means, rho, variance, *([] if diagonal is None else [diagonal]))
-        spread = torch.mul(variance, prior.flat_precision(sigma), out=prior.layout.vector(sigma)).sub_(rho, alpha=2)
-        of_scales = spread.sum() / 2 + (prior.log_scales - prior.layout.num_params / 2)  # which nearly cancel
-        kl = prior.quadratic(means) / 2 + of_scales
-        return kl, torch.zeros_like(kl)
+    def forward(ctx: Any, prior: LaidGaussian, rho: Tensor, *means: Tensor) -> Tensor:
+        ctx.prior = prior
+        ctx.save_for_backward(rho, *means)
+        return passes.kl(prior, means, rho)
 
     @staticmethod
-    def backward(ctx: Any, c: Tensor, d: Tensor) -> tuple[Tensor | None, ...]:
-        means, (rho, variance, *curved) = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
-        prior: LaidGaussian = ctx.prior
-        if torch.is_grad_enabled():  # it will be differentiated once more
-            slope = sum((diagonal * d for diagonal in curved), prior.flat_precision(variance) * c)
-            return None, (2 * rho).exp() * slope - c, None, None, *prior.pulled(means, c)
-        by_rho = torch.mul(prior.flat_precision(variance), c, out=prior.layout.vector(variance))
-        for diagonal in curved:
-            by_rho.addcmul_(diagonal, d)
-        torch.addcmul(-c, by_rho, variance, out=by_rho)
-        return None, by_rho, None, None, *prior.pulled(means, c)
+    def backward(ctx: Any, c: Tensor) -> tuple[Tensor | None, ...]:
+        rho, *means = ctx.saved_tensors
+        by_means, by_rho = passes.kl_back(ctx.prior, means, rho, c)
+        return None, by_rho, *by_means
 
 
 class _SampleAndKL(torch.autograd.Function):

@@ -2,19 +2,21 @@
 
 With q = N(mu, sigma^2), sigma = exp(rho), and a prior of means m and precisions p = 1 / s^2, weight by weight:
 
-    draw           w = mu + sign e sigma,    2 KL = sum p (sigma^2 + (mu - m)^2) - 1 - log(p sigma^2)
+    kl             2 KL = sum p (sigma^2 + (mu - m)^2) - 1 - log(p sigma^2)
+    kl_back        by mu  c p (mu - m),                          by rho  c (p sigma^2 - 1)
+    draw           w = mu + sign e sigma,    2 KL
     draw_back      by mu  g + c p (mu - m),                      by rho  sigma (sign g e + c p sigma) - c
     expand         sum sigma^2 g^2,   |v|^2,   |mu|^2,   2 KL,                          with  v = sigma^2 g
     shift          mu + h v
     expand_back    by mu  a (g' - g) + c p (mu - m),             by rho  sigma^2 (b g^2 + c p) - c
 
 Compiled (`credent.native`) a pass reads and writes every number once. Where that cannot be, torch's own calls do the
-same. No gradient flows through any of them.
+same. No gradient flows through any of them, but through `kl_back` where one is recorded.
 
 >>> layout = Layout(torch.nn.Linear(1, 1, bias=False))
 >>> prior = DiagonalGaussian({"weight": 0.0}, {"weight": 2.0}).on(layout)
->>> kl, _ = draw(prior, [torch.tensor([[1.0]])], torch.zeros(1), torch.zeros(1), 1)      # of N(1, 1) from N(0, 4)
->>> round(kl.item(), 6) == round(math.log(2) + (1 + 1) / 8 - 1 / 2, 6)
+>>> found = kl(prior, [torch.tensor([[1.0]])], torch.zeros(1)).item()                    # of N(1, 1) from N(0, 4)
+>>> round(found, 6) == round(math.log(2) + (1 + 1) / 8 - 1 / 2, 6)
 True
 
 Shapes: `means`, `grads` and other sequences hold one tensor for each parameter, in the layout's order; rho and e are
@@ -45,6 +47,28 @@ class Expansion:
     size: float
     """|mu|."""
     kl: Tensor
+
+
+def kl(prior: LaidGaussian, means: Sequence[Tensor], rho: Tensor) -> Tensor:
+    """KL(q || p) in nats."""
+    layout, kernels = prior.layout, _kernels(*means, rho)
+    if kernels is not None:
+        mu = _Held(layout, means)
+        twice, *_ = kernels.kl(torch.get_num_threads(), *prior.constants, (mu.addresses, rho.data_ptr()), ())
+        return native.scalar(twice / 2)
+    return _kl(prior, layout.lay(means)[0], rho, rho.exp())
+
+
+def kl_back(prior: LaidGaussian, means: Sequence[Tensor], rho: Tensor, c: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Gradients of c KL by mu and rho."""
+    layout, kernels = prior.layout, _kernels(*means, rho)
+    if kernels is not None:
+        by_mu, by_rho = layout.blank(rho), layout.vector(rho)
+        mu = _Held(layout, means)
+        streams = mu.addresses, rho.data_ptr(), native.addresses(by_mu), by_rho.data_ptr()
+        kernels.kl_back(torch.get_num_threads(), *prior.constants, streams, (float(c),))
+        return by_mu, by_rho
+    return prior.pulled(means, c), (rho.mul(2).exp() * prior.flat_precision(rho) - 1) * c
 
 
 def draw(
@@ -122,12 +146,12 @@ def expand_back(
     """Gradients by mu and rho, where g and g' are the slopes `before` and `after` a shift, and (a, b, c) `by`."""
     layout, kernels = prior.layout, _kernels(*means, *before, *after, rho)
     if kernels is not None:
-        by_mu, by_rho = layout.vector(rho), layout.vector(rho)
+        by_mu, by_rho = layout.blank(rho), layout.vector(rho)
         held = [_Held(layout, each) for each in (means, before, after)]
         mu, *others = (each.addresses for each in held)
-        streams = mu, rho.data_ptr(), *others, by_mu.data_ptr(), by_rho.data_ptr()
+        streams = mu, rho.data_ptr(), *others, native.addresses(by_mu), by_rho.data_ptr()
         kernels.expand_back(torch.get_num_threads(), *prior.constants, streams, by)
-        return layout.tensors(by_mu), by_rho
+        return by_mu, by_rho
     a, b, c = by
     by_mean = torch._foreach_mul(torch._foreach_sub(list(after), list(before)), a)
     torch._foreach_add_(by_mean, prior.pulled(means, rho.new_tensor(c)))

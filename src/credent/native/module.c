@@ -46,6 +46,8 @@ void share(Part part, void *job, Py_ssize_t blocks, Py_ssize_t alone, int thread
 
 FUNCTION(energy);
 FUNCTION(pull);
+FUNCTION(kl);
+FUNCTION(kl_back);
 FUNCTION(draw);
 FUNCTION(draw_back);
 FUNCTION(expand);
@@ -62,9 +64,11 @@ FUNCTION(normalised_drift);
 
 #define LISTED(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    LISTED(energy),      LISTED(pull),    LISTED(draw),      LISTED(draw_back), LISTED(expand),       LISTED(shift),
-    LISTED(expand_back), LISTED(rmsprop), LISTED(root),      LISTED(drift),     LISTED(rooted_drift), LISTED(normal),
-    LISTED(moments),     LISTED(input_map), LISTED(normalised_drift), {NULL, NULL, 0, NULL},
+    LISTED(energy), LISTED(pull), LISTED(kl), LISTED(kl_back), LISTED(draw), LISTED(draw_back),
+    LISTED(expand), LISTED(shift), LISTED(expand_back),
+    LISTED(drift), LISTED(rooted_drift), LISTED(rmsprop), LISTED(root),
+    LISTED(normal), LISTED(moments), LISTED(input_map), LISTED(normalised_drift),
+    {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};

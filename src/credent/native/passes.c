@@ -7,7 +7,7 @@
 
 #define BLOCK 8192  /* numbers that a thread works on at a time: they stay in its cache */
 #define SUMMED 1024 /* numbers that are added up in float32 before they go into a double */
-#define ALONE 16    /* blocks: microseconds */
+#define ALONE 4     /* blocks: microseconds */
 #define SUMS 4      /* that one pass can make */
 
 typedef struct {
@@ -153,6 +153,11 @@ static inline void exponential(Given rho, Py_ssize_t n, Numbers sigma)
     }
 }
 
+static inline float twice_kl(float off, float rho, float variance, float p, float log_p)
+{
+    return p * (variance + off * off) - 1 - log_p - 2 * rho;
+}
+
 #define LOOP(name)                                                                                                \
     static FAST void name##_loop(float *const *at, Py_ssize_t n, const float *by, float m, double precision,         \
                                  double *sums)
@@ -181,7 +186,36 @@ LOOP(pull)
 }
 METHOD(pull, 2)
 
-/* out = mu + sign e sigma;  sum of p (sigma^2 + (mu - m)^2) - 1 - log(p sigma^2), which is twice the KL */
+/* sum of p (sigma^2 + (mu - m)^2) - 1 - log(p sigma^2), which is twice the KL */
+LOOP(kl)
+{
+    Given mu = at[0], rho = at[1];
+    float sum = 0, p = (float)precision, log_p = (float)log(precision);
+    float sigma[SUMMED];
+    exponential(rho, n, sigma);
+#pragma omp simd reduction(+ : sum)
+    for (Py_ssize_t i = 0; i < n; i++) sum += twice_kl(mu[i] - m, rho[i], sigma[i] * sigma[i], p, log_p);
+    sums[0] += sum;
+}
+METHOD(kl, 2)
+
+/* by_mu = c p (mu - m);  by_rho = c (p sigma^2 - 1) */
+LOOP(kl_back)
+{
+    Given mu = at[0], rho = at[1];
+    Numbers by_mu = at[2], by_rho = at[3];
+    float c = by[0], cp = (float)(by[0] * precision);
+    float sigma[SUMMED];
+    exponential(rho, n, sigma);
+#pragma omp simd
+    for (Py_ssize_t i = 0; i < n; i++) {
+        by_mu[i] = cp * (mu[i] - m);
+        by_rho[i] = cp * sigma[i] * sigma[i] - c;
+    }
+}
+METHOD(kl_back, 4)
+
+/* out = mu + sign e sigma, and twice the KL */
 LOOP(draw)
 {
     Given mu = at[0], rho = at[1], e = at[2];
@@ -191,9 +225,8 @@ LOOP(draw)
     exponential(rho, n, sigma);
 #pragma omp simd reduction(+ : sum)
     for (Py_ssize_t i = 0; i < n; i++) {
-        float off = mu[i] - m;
         out[i] = mu[i] + sign * e[i] * sigma[i];
-        sum += p * (sigma[i] * sigma[i] + off * off) - 1 - log_p - 2 * rho[i];
+        sum += twice_kl(mu[i] - m, rho[i], sigma[i] * sigma[i], p, log_p);
     }
     sums[0] += sum;
 }
@@ -224,11 +257,11 @@ LOOP(expand)
     exponential(rho, n, sigma);
 #pragma omp simd reduction(+ : rise, length, size, kl)
     for (Py_ssize_t i = 0; i < n; i++) {
-        float variance = sigma[i] * sigma[i], v = variance * g[i], off = mu[i] - m;
+        float variance = sigma[i] * sigma[i], v = variance * g[i];
         rise += v * g[i];
         length += v * v;
         size += mu[i] * mu[i];
-        kl += p * (variance + off * off) - 1 - log_p - 2 * rho[i];
+        kl += twice_kl(mu[i] - m, rho[i], variance, p, log_p);
     }
     sums[0] += rise;
     sums[1] += length;

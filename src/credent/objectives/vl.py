@@ -55,8 +55,9 @@ class VL(Objective):
     how the gradient changes over a finite step, which counts the kinks that the step crosses. `"exact"` differentiates
     twice, and wants smooth activations (`credent.smooth`). `"hessian"` takes the Hessian of the observed labels in the
     place of the Fisher information, of the whole batch: the paper's eq. 20, which breaks where that curves the wrong
-    way, and says so. `fraction` is the part of a batch, drawn at random, that the curvature is estimated on; None is a
-    sixteenth, and an eighth where BatchNorm compares the rows.
+    way, and says so. It is estimated on a `fraction` of each `every`-th training batch, drawn at random, and counts
+    `every` times there; by default on an eighth of every second batch, and on a quarter where BatchNorm compares the
+    rows. A fraction that is given is one of every batch.
     `labels="moving"` draws scores with the covariance of drawn labels' that move with the network, so that the gradient
     is that of the bound; `"model"` draws labels and holds them while the gradient is taken, as the paper does;
     `"empirical"` takes the observed labels, for comparison: the empirical Fisher, which is biased.
@@ -72,6 +73,7 @@ class VL(Objective):
         beta: Beta = 1.0,
         curvature: Curvature = "finite_difference",
         fraction: float | None = None,
+        every: int | None = None,
         labels: Labels = "moving",
         random: Random = None,
     ) -> None:
@@ -84,7 +86,14 @@ class VL(Objective):
                 " 'empirical' takes the observed labels."
             )
         normed = any(isinstance(m, _BatchNorm) for m in net.modules())
-        fraction = (1 / 8 if normed else 1 / 16) if fraction is None else fraction
+        if every is None:
+            every = 2 if fraction is None and curvature != "hessian" else 1
+        if not (isinstance(every, int) and every >= 1):
+            raise InputError(
+                f"VL(every={every!r}): the curvature of each every-th batch, so a whole number, 1 or more."
+            )
+        if fraction is None:
+            fraction = min(1.0, every * (1 / 8 if normed else 1 / 16))
         if not 0 < fraction <= 1:
             raise InputError(f"VL(fraction={fraction}): the part of a batch for the curvature, above 0 and up to 1.")
         if (dtype := self.layout.first().dtype) not in (torch.float32, torch.float64):
@@ -105,7 +114,7 @@ class VL(Objective):
                 " none: take priors.Gaussian or priors.Laplace, or train with VI."
             )
         self.curvature: Curvature = curvature
-        self.fraction = fraction
+        self.fraction, self.every = fraction, every
         self.labels: Labels = labels
         self.noise = Noise()
         self._fewest = 2 if normed else 1  # it needs two to compare
@@ -130,17 +139,23 @@ class VL(Objective):
             return self._with_derivatives(x, y)
 
     def _with_finite_difference(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        counts = self._counts()
         with _in_full(y):  # and first, so that its gradients come last and are added to the others in place
-            rise, kl = self._by_finite_difference(x, y, self._rows(y))
-            penalty = self.penalty(self.q) if self._gaussian is None else kl
+            if counts:
+                rise, kl = self._by_finite_difference(x, y, self._rows(y))
+            penalty = kl if counts and self._gaussian is not None else self.penalty(self.q)
         outputs = self.network.mean(x)
-        return self.likelihood.mean_nll(outputs, y) + rise, penalty, outputs
+        nll = self.likelihood.mean_nll(outputs, y)
+        return torch.add(nll, rise, alpha=counts) if counts else self._flat(nll), penalty, outputs
 
     def _with_derivatives(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
         with self._first_forward(), torch.enable_grad(), twice:
             outputs = self.network.mean(x)
             nll = self.likelihood.mean_nll(outputs, y)
+        counts = self._counts()
+        if not counts:
+            return self._flat(nll), self.penalty(self.q), outputs
         if not bool(nll.isfinite()):
             return nll, self.penalty(self.q), outputs  # whoever trains sees it, and can say where it comes from
         with _in_full(y):
@@ -150,11 +165,21 @@ class VL(Objective):
                 rise, diagonal = self._by_double_backward(x, y, rows, outputs if shared else None)
             else:
                 rise, diagonal = self._by_hessian(nll)
-            if self._gaussian is None:
-                by_scales, penalty = curvatures.pull(self.q.scales.log_sigma(), diagonal), self.penalty(self.q)
-            else:
-                penalty, by_scales = self.q.kl_and_pull(self._gaussian, diagonal)
-            return nll + rise + by_scales, penalty, outputs
+            by_scales = curvatures.pull(self.q.scales.log_sigma(), diagonal)
+            return nll + counts * (rise + by_scales), self.penalty(self.q), outputs
+
+    def _counts(self) -> int:
+        """How often the curvature of this batch counts: for those between, too, in training, which have none."""
+        if not self.training:
+            return 1
+        return 0 if self._batches % self.every else self.every
+
+    def _flat(self, nll: Tensor) -> Tensor:
+        """The loss of a batch without curvature; scales have a gradient of zero where the penalty gives them none.
+
+        Optimisers, and processes that train together, wait for it.
+        """
+        return nll if self._gaussian is not None else nll + 0 * self.q.scales.log_sigma().sum()
 
     @property
     def _gaussian(self) -> DiagonalGaussian | None:
