@@ -48,7 +48,7 @@ def summary(heats: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def interval(heats: Sequence[Sequence[float]], level: float = 0.95) -> tuple[float, float]:
-    """Percentiles of the medians of resampled rounds of resampled heats."""
+    """Percentiles of the medians of resampled rounds of resampled heats, as many of each heat."""
     rng = np.random.default_rng(0)
     counts = np.array([len(heat) for heat in heats])
     rounds = np.zeros((len(heats), counts.max()))

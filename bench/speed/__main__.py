@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--axes", nargs="+", default=list(AXES), choices=list(AXES), help="of growth")
     parser.add_argument("--heats", type=int, default=6, help="processes that a race is run in")
-    parser.add_argument("--rounds", type=int, default=24, help="of each race, at most, but three of each heat")
+    parser.add_argument("--rounds", type=int, default=24, help="of each race, at most, but at least three of each heat")
     parser.add_argument(
         "--seconds", type=float, default=180, help="of each race; a contender's one call may take a tenth"
     )

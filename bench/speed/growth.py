@@ -72,7 +72,7 @@ def growth(axis: str, rounds: int, seconds: float) -> dict[str, Any]:
         if axis != "draws":
             contests.insert(0, ("step", _steps(size)))
         for kind, turns in contests:
-            times = race(turns, rounds, seconds=seconds / len(sizes))
+            times = race(turns, rounds, 2, seconds / len(sizes))  # two: some is paid for every other step
             for name, ratios in paired(times, PLAIN).items():
                 label = f"{name} {kind}" if name == PLAIN or kind == "step" else kind
                 row["times"][label] = sorted(times[name])[len(ratios) // 2]

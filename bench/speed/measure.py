@@ -34,7 +34,8 @@ def measured(
 
     The race has `heats` processes, one after the other, among which rounds and seconds are divided.
     """
-    words = ["--heat", group, network, str(-(-rounds // heats)), str(seconds / heats), str(longest), str(int(ours))]
+    each = max(3, rounds // heats), seconds / heats, longest, int(ours)
+    words = ["--heat", group, network, *map(str, each)]
     return judged(GROUPS[group](NETWORKS[network]).bases, [_elsewhere(words) for _ in range(heats)])
 
 

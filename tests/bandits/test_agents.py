@@ -96,7 +96,7 @@ def test_the_chain_has_the_law_of_the_exact_posterior(temperature):
 @pytest.mark.parametrize("kind", [VI, VL])
 def test_variational_agents_have_the_chains_target(kind):
     """noise^2 T and prior^2 T: the optimum of a mean-field Gaussian is T over the precision's diagonal."""
-    count = 24
+    count = 24  # of VL's scales one alone is good to 6 %: its curvature is of two rows at every other step
     x, arms, rewards = trials(20)
     schedule = Schedule(random=0, every=20, steps=700, batch=20)
     agent = kind(hidden=(), lr=3e-3, scale_lr=1e-2, temperature=0.3, schedule=schedule)

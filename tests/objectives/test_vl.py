@@ -16,6 +16,7 @@ from credent.layout import Layout
 from credent.network import Network
 from credent.objectives import Annealed, curvature
 from credent.penalties import L2
+from credent.training.convergence import convergence
 
 N = 32
 WAYS = ["exact", "finite_difference", "hessian"]
@@ -512,6 +513,21 @@ def test_which_batch_is_next_is_in_the_state(way):
     third = vl(curvature=way, fraction=1.0, every=2, labels="empirical")
     third.load_state_dict(second.state_dict())
     assert third(x, y).item() == pytest.approx(other)
+
+
+def test_who_compares_batches_sees_the_curvature_of_each():
+    """One draw, of labels that are observed: batches that take turns would have a variance of their own."""
+    x, y = data()
+    bnn = vl(fraction=1.0, every=2, labels="empirical")
+    each = vl(fraction=1.0, labels="empirical")
+    each.load_state_dict(bnn.state_dict())
+    found = cr.objectives.gradient_noise(bnn, (x, y), draws=3)["scales"]
+    expected = cr.objectives.gradient_noise(each, (x, y), draws=3)["scales"]
+    torch.testing.assert_close(found.mean, expected.mean)
+    assert found.variance.max() < 1e-20
+    one, other = (convergence(objective, [(x, y)], count=1) for objective in (bnn, each))
+    assert [tensor.pull for tensor in one] == pytest.approx([tensor.pull for tensor in other])
+    assert bnn.every == 2
 
 
 @pytest.mark.parametrize("way", WAYS)

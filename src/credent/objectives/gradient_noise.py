@@ -68,7 +68,7 @@ def gradient_noise(
     state, last = copy.deepcopy(objective.state_dict()), objective.last
     moments = _Moments()
     try:
-        with torch.random.fork_rng(), objective.network.frozen_statistics():
+        with torch.random.fork_rng(), objective.network.frozen_statistics(), objective.steady():
             for _ in range(draws):
                 for each in streams:
                     each.seed(_drawn(seeds))

@@ -12,7 +12,8 @@ import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
@@ -137,6 +138,11 @@ class Objective(nn.Module, ABC):
                 self._recent.append(x)
         self.last = Terms(nll.detach(), penalty.detach(), beta, self.num_data, outputs.detach())
         return torch.add(nll, penalty, alpha=beta / self.num_data)
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Within: the loss of every batch has all its parts, where training takes turns, too: they can be compared."""
+        yield
 
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
         """What the posterior says about `x`; options are those of `credent.predict`.

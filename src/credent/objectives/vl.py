@@ -55,9 +55,12 @@ class VL(Objective):
     how the gradient changes over a finite step, which counts the kinks that the step crosses. `"exact"` differentiates
     twice, and wants smooth activations (`credent.smooth`). `"hessian"` takes the Hessian of the observed labels in the
     place of the Fisher information, of the whole batch: the paper's eq. 20, which breaks where that curves the wrong
-    way, and says so. It is estimated on a `fraction` of each `every`-th training batch, drawn at random, and counts
-    `every` times there; by default on an eighth of every second batch, and on a quarter where BatchNorm compares the
-    rows. A fraction that is given is one of every batch.
+    way, and says so.
+
+    The curvature is estimated on a random `fraction` of each `every`-th training batch, and counts `every` times there.
+    By default `every` is 2, and the fraction `every` sixteenths, or eighths where BatchNorm compares the rows. A
+    fraction that is given alone is one of every batch, and so is the whole batch of `"hessian"`.
+
     `labels="moving"` draws scores with the covariance of drawn labels' that move with the network, so that the gradient
     is that of the bound; `"model"` draws labels and holds them while the gradient is taken, as the paper does;
     `"empirical"` takes the observed labels, for comparison: the empirical Fisher, which is biased.
@@ -149,11 +152,11 @@ class VL(Objective):
         return torch.add(nll, rise, alpha=counts) if counts else self._flat(nll), penalty, outputs
 
     def _with_derivatives(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        twice = fast_second_derivatives() if self.curvature == "exact" else nullcontext()
+        counts = self._counts()
+        twice = fast_second_derivatives() if counts and self.curvature == "exact" else nullcontext()
         with self._first_forward(), torch.enable_grad(), twice:
             outputs = self.network.mean(x)
             nll = self.likelihood.mean_nll(outputs, y)
-        counts = self._counts()
         if not counts:
             return self._flat(nll), self.penalty(self.q), outputs
         if not bool(nll.isfinite()):
@@ -167,6 +170,15 @@ class VL(Objective):
                 rise, diagonal = self._by_hessian(nll)
             by_scales = curvatures.pull(self.q.scales.log_sigma(), diagonal)
             return nll + counts * (rise + by_scales), self.penalty(self.q), outputs
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Within: every batch has its curvature, once."""
+        every, self.every = self.every, 1
+        try:
+            yield
+        finally:
+            self.every = every
 
     def _counts(self) -> int:
         """How often the curvature of this batch counts: for those between, too, in training, which have none."""

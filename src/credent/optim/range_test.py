@@ -83,7 +83,7 @@ def range_test(
     if isinstance(loader, Iterator):
         raise InputError("range_test goes over the loader again and again: give a DataLoader or a list, no iterator.")
     rates, losses = np.geomspace(low, high, steps), []
-    with _restored(objective, optimizer, loader):
+    with _restored(objective, optimizer, loader), objective.steady():
         chosen, others = _groups(optimizer, group)
         device = objective.layout.first().device
         start: float | None = None

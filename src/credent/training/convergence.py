@@ -78,17 +78,18 @@ def convergence(objective: Objective, batches: Iterable[Any], count: int = 16) -
     last = objective.last
     objective.train()
     try:
-        for x, y in (to(split(batch), device) for batch in _repeated(batches, count)):
-            loss = objective(x, y)
-            assert objective.last is not None
-            if objective.last.beta == 0:
-                raise InputError("beta is 0: without the prior nothing holds the scales up, and they only shrink.")
-            unit = objective.num_data / objective.last.beta
-            (gradient,) = torch.autograd.grad(loss, rho)
-            pull = gradient * unit
-            total += pull
-            squares += pull.square()
-            means.append(torch.stack([part.mean() for part in layout.unflatten(pull).values()]))
+        with objective.steady():
+            for x, y in (to(split(batch), device) for batch in _repeated(batches, count)):
+                loss = objective(x, y)
+                assert objective.last is not None
+                if objective.last.beta == 0:
+                    raise InputError("beta is 0: without the prior nothing holds the scales up, and they only shrink.")
+                unit = objective.num_data / objective.last.beta
+                (gradient,) = torch.autograd.grad(loss, rho)
+                pull = gradient * unit
+                total += pull
+                squares += pull.square()
+                means.append(torch.stack([part.mean() for part in layout.unflatten(pull).values()]))
     finally:
         objective.load_state_dict(state)  # running statistics, counters and noise go back to where they were
         objective.last = last
