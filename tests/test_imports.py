@@ -21,6 +21,7 @@ LEVEL = {
             "quick_normal",
             "native",
             "tail",
+            "dropout",
         ),
         0,
     ),

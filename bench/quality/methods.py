@@ -80,6 +80,8 @@ _DECAY = (0.1, 0.3, 1.0, 3.0)
 _MAP = (0.01, 0.03, 0.1, 0.3)  # of a prior of variance 1/fan_in: stronger decays still than those, of a prior N(0, 1)
 _COLDER = (0.003, 0.01, 0.03, 0.1)
 _AS_DOCUMENTED = (1.0, 1.0, 1.0, 1.0)
+_RATES_OF_DROPOUT = (0.05, 0.1, 0.2, 0.4)
+_LOWER = (0.025, 0.05, 0.1, 0.2)
 _HEAVY = (0.005, 0.01, 0.02, 0.05)
 _MEMBERS = defaults.members("fashion_mnist", "vi")
 _RECIPE = defaults.of("fashion_mnist", "vi", _MEMBERS)
@@ -98,7 +100,7 @@ def _layers(label: str, peer: str, moved: tuple[Four, Four] | None = None) -> di
 
 def _averaged(label: str, members: int, passes: float = 1.0) -> Method:
     """Averaged networks at the one setting that was chosen for several of them."""
-    one = (4e-3,) * 4, (3e-3,) * 4
+    one = (4e-3,) * 4, (ours.AVERAGED,) * 4
     return Method(f"MAP, averaged, {label}", "credent", _ours(ours.map_averaged), *one, members=members, passes=passes)
 
 
@@ -131,6 +133,15 @@ METHODS: dict[str, Method] = {
     ),
     **_AVERAGED,
     **_CALIBRATED,
+    "dropout_averaged": Method(
+        "MAP, averaged, dropout on",
+        "credent",
+        _ours(ours.dropout_averaged),
+        _ADAM,
+        _RATES_OF_DROPOUT,
+        "dropout rate",
+        moved=(_ADAM, _LOWER),
+    ),
     "vl": Method("VL", "credent", _ours(ours.vl), _ADAM, _BETA),
     "ir": Method("VI, inverse-reference prior", "credent", _ours(ours.ir), _VI, _BETA),
     "sgld": Method(
@@ -152,9 +163,9 @@ METHODS: dict[str, Method] = {
         "plain PyTorch",
         _ours(ours.dropout),
         _ADAM,
-        (0.05, 0.1, 0.2, 0.4),
+        _RATES_OF_DROPOUT,
         "dropout rate",
-        moved=(_ADAM, (0.025, 0.05, 0.1, 0.2)),
+        moved=(_ADAM, _LOWER),
     ),
     "ivon": Method(
         "IVON",

@@ -21,6 +21,9 @@ from credent.samplers import Langevin
 FASTER, SLOWER = 5.0, 0.2
 """Rates of the scales over that of the means: the recipes', and one as the thesis on training advises."""
 
+AVERAGED = 0.003
+"""Beta of averaged members, where it is no knob."""
+
 
 def _trained(
     net: nn.Module, task: Task, kind: Callable[..., Objective], ratio: float = FASTER, **options: Any
@@ -30,11 +33,13 @@ def _trained(
     return _bayesian(bnn, task.annealed(torch.optim.Adam(groups, fused=True)))
 
 
-def _averaged(net: nn.Module, task: Task, kind: Callable[..., Objective], ratio: float = FASTER) -> Bayesian:
+def _averaged(
+    net: nn.Module, task: Task, kind: Callable[..., Objective], ratio: float = FASTER, **predicting: Any
+) -> Bayesian:
     """At a constant rate; predicts with the average of the weights, which steps take in and the end applies."""
     bnn = kind(net, cr.likelihoods.Categorical(), num_data=task.num_data, beta=task.beta)
     average = cr.optim.Average(bnn)
-    made = _bayesian(bnn, torch.optim.Adam(bnn.param_groups(lr=task.lr, ratio=ratio), fused=True))
+    made = _bayesian(bnn, torch.optim.Adam(bnn.param_groups(lr=task.lr, ratio=ratio), fused=True), **predicting)
 
     def step(x: Tensor, y: Tensor) -> object:
         loss = made.step(x, y)
@@ -53,13 +58,13 @@ def _chain(net: nn.Module, task: Task, kind: Callable[..., Langevin], adapts: bo
     return _bayesian(bnn, sampler)
 
 
-def _bayesian(bnn: Objective, optimizer: torch.optim.Optimizer) -> Bayesian:
+def _bayesian(bnn: Objective, optimizer: torch.optim.Optimizer, dropout: bool = False) -> Bayesian:
     def mean(x: Tensor) -> Tensor:
         return bnn.network(bnn.posterior.mean(), x)
 
     def predict(x: Tensor, samples: int) -> Tensor:
-        drawn = 1 if isinstance(bnn, cr.MAP) else samples
-        return cr.predict(bnn.net, bnn.posterior, bnn.likelihood, x, samples=drawn, how=bnn.how).probs
+        drawn = 1 if isinstance(bnn, cr.MAP) and not dropout else samples
+        return cr.predict(bnn.net, bnn.posterior, bnn.likelihood, x, samples=drawn, how=bnn.how, dropout=dropout).probs
 
     def weights() -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in bnn.net.named_parameters()}
@@ -69,13 +74,18 @@ def _bayesian(bnn: Objective, optimizer: torch.optim.Optimizer) -> Bayesian:
     return Bayesian(bnn.net, step, mean, mean, random, count(bnn.net), predict, weights, objective=bnn)
 
 
-def dropout(net: nn.Module, task: Task) -> Bayesian:
-    """Gal and Ghahramani 2016: inputs of linear layers are dropped, at rate beta, in training and in prediction."""
+def _dropping(net: nn.Module, rate: float) -> None:
+    """Inputs of linear layers are dropped."""
 
     def dropping(layer: nn.Linear) -> nn.Module:
-        return nn.Sequential(nn.Dropout(task.beta), layer)
+        return nn.Sequential(nn.Dropout(rate), layer)
 
     swapped(net, {nn.Linear: dropping})
+
+
+def dropout(net: nn.Module, task: Task) -> Bayesian:
+    """Gal and Ghahramani 2016: inputs of linear layers are dropped, at rate beta, in training and in prediction."""
+    _dropping(net, task.beta)
 
     @torch.no_grad()
     def draw(x: Tensor) -> Tensor:
@@ -88,6 +98,12 @@ def dropout(net: nn.Module, task: Task) -> Bayesian:
 
     step = with_optimiser(lambda x, y: task.nll(net(x), y), task.adam(net.parameters()))
     return Bayesian(net, step, draw, mean, 0, count(net))
+
+
+def dropout_averaged(net: nn.Module, task: Task) -> Bayesian:
+    """The same layers dropped, at rate beta, by an averaged network with the prior of averaged members."""
+    _dropping(net, task.beta)
+    return _averaged(net, replace(task, beta=AVERAGED), cr.MAP, dropout=True)
 
 
 map_ = partial(_trained, kind=cr.MAP)

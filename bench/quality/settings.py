@@ -73,7 +73,7 @@ SCALES = {
         },
         {"fashion_mnist": None, "mnist": _FEW, "cifar10": _FEW},
         seeds=(1, 2, 3),
-        close={"fashion_mnist": ("map_two", "map_four", "ensemble", "dropout")},
+        close={"fashion_mnist": ("map_two", "map_four", "dropout_averaged", "ensemble", "dropout")},
         more=(4, 5, 6, 7, 8, 9, 10),
     ),
     "full": Scale(

@@ -96,6 +96,7 @@ def _class_scores(pred: ClassPredictive, y: Tensor, strange: dict[str, ClassPred
         "nll": -pred.log_prob(y).double().mean().item(),  # from log-probabilities, which do not underflow
         "brier": metrics.brier(probs, y),
         "ece": metrics.ece(probs, y, bins=15),
+        "ece_by_chance": metrics.ece_by_chance(probs, bins=15)[0],
         "mce": metrics.mce(probs, y, bins=15),
         "ece_10_bins": metrics.ece(probs, y, bins=10),
         "mce_10_bins": metrics.mce(probs, y, bins=10),

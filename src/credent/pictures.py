@@ -124,7 +124,9 @@ def _scale_ratio(history: Sequence[dict[str, Any]]) -> list[Figure]:
 def _trust(pred: ClassPredictive, y: Tensor) -> list[Figure]:
     bins = metrics.reliability(pred.probs, y, bins=15)
     diagram = plots.reliability_diagram(
-        bins.lower, bins.upper, bins.confidence, bins.accuracy, bins.count, metrics.ece(pred.probs, y, bins=15)
+        *(bins.lower, bins.upper, bins.confidence, bins.accuracy, bins.count),
+        ece=metrics.ece(pred.probs, y, bins=15),
+        chance=metrics.ece_by_chance(pred.probs, bins=15),
     )
     return [diagram, plots.risk_coverage({"by entropy": metrics.risk_coverage(pred.entropy, pred.label == y)})]
 

@@ -24,6 +24,7 @@ twice and not for every draw. The network is in evaluation mode meanwhile and co
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain, count, islice
 from typing import Any, Literal
 
 import torch
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from credent.dropout import dropping
 from credent.errors import BudgetError, InputError
 from credent.families.posterior import Posterior
 from credent.likelihoods import Likelihood
@@ -54,6 +56,7 @@ def predict(
     seed: int | None = 0,
     statistics: Iterable[Any] | None = None,
     max_bytes: int | None = None,
+    dropout: bool = False,
 ) -> Predictive:
     """Bayesian model average over `samples` draws of the weights (None: all that a set of draws has).
 
@@ -61,7 +64,8 @@ def predict(
     at a time. The same `seed` gives the same draws and so the same numbers; None takes fresh ones. `statistics`,
     batches of training data, re-estimates BatchNorm's statistics for each draw, which otherwise stay the network's.
     More than `max_bytes` for the outputs that must be held (of one draw for classes, of all draws for regression) is
-    refused after the first chunk.
+    refused after the first chunk. With `dropout` the network's own dropout layers stay on: each of the `samples` passes
+    has masks of its own, also where the posterior is a point, and `batch_size` decides which.
     """
     size = _length(x)
     if size == 0:
@@ -81,11 +85,17 @@ def predict(
     tail = Tail(network)
     mean = posterior.mean() if how != "sampled" else {}
 
+    def once() -> Iterable[Params]:
+        return [mean] if how == "mean" else posterior.draws(samples, seed)
+
+    # with dropout over and over: a posterior with fewer draws than samples, such as a point, has several masks for each
+    passes = islice(chain.from_iterable(once() for _ in count()), samples) if dropout and samples else once()
+
     def outputs() -> Iterator[Tensor]:
-        for index, params in enumerate([mean] if how == "mean" else posterior.draws(samples, seed)):
-            held = (samples or index + 1) if likelihood.keeps_draws and how != "mean" else 1
+        for index, params in enumerate(passes):
+            held = (samples or index + 1) if likelihood.keeps_draws and (how != "mean" or dropout) else 1
             with normalised(network, mean or params, statistics, x):
-                if samples != 1 and how != "mean":
+                if samples != 1 and how != "mean" and not dropout:
                     tail.meet(params)
                 parts: list[Tensor] = []
                 for number, part in enumerate(_chunks(x, size, batch_size)):
@@ -94,7 +104,7 @@ def predict(
                     _check_budget(parts[0], size, held, max_bytes)
                 yield parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    with network.evaluating():
+    with network.evaluating(), dropping(net, seed) if dropout else nullcontext():
         return likelihood.predictive(outputs())
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from credent.errors import InputError
-from credent.metrics import classwise_ece, ece, mce, reliability
+from credent.metrics import classwise_ece, ece, ece_by_chance, mce, reliability
 
 CONFIDENCE = torch.tensor([0.96, 0.91, 0.87, 0.62, 0.57, 0.33, 0.99, 0.81, 0.72, 0.23], dtype=torch.float64)
 CORRECT = torch.tensor([1, 1, 0, 1, 0, 0, 1, 1, 0, 1])
@@ -156,18 +156,30 @@ def drawn(n, seed, gap=0.0):
     return torch.stack([p, 1 - p], 1), wrong
 
 
+@pytest.mark.parametrize("scheme", ["width", "mass"])
 @pytest.mark.parametrize("n", [200, 20_000])
-def test_bias_of_a_calibrated_model_is_the_documented_one(n):
-    """Each bin's gap is nearly a centred Gaussian, whose mean size is sqrt(2/pi) standard deviations."""
-    repeats = 100 if n == 200 else 40
-    scores = [ece(*drawn(n, seed), bins=10) for seed in range(repeats)]
+def test_ece_by_chance_is_that_of_labels_that_follow_the_confidences(n, scheme):
+    """Mean and standard deviation over many drawn sets of labels; the normal law of a bin's gap is good to 2 %."""
+    repeats = 1000 if n == 200 else 300
     probs, _ = drawn(n, 0)
-    p = probs[:, 0].numpy()
-    variances = np.bincount(np.ceil(p * 10).astype(int), weights=p * (1 - p))
-    predicted = math.sqrt(2 / math.pi) * np.sqrt(variances).sum() / n
-    error = statistics.stdev(scores) / math.sqrt(repeats)
-    assert abs(statistics.mean(scores) - predicted) < 4 * error + 0.03 * predicted  # 3 %: bins differ between seeds
-    assert 0 < error < 0.1 * predicted
+    labels = torch.Generator().manual_seed(1)
+    scores = [
+        ece(probs, (torch.rand(n, generator=labels, dtype=torch.float64) >= probs[:, 0]).long(), 10, scheme)
+        for _ in range(repeats)
+    ]
+    mean, spread = ece_by_chance(probs, 10, scheme)
+    found = statistics.stdev(scores)
+    assert abs(statistics.mean(scores) - mean) < 4 * found / math.sqrt(repeats) + 0.02 * mean
+    assert abs(found - spread) < 4 * found / math.sqrt(2 * repeats) + 0.02 * spread
+
+
+def test_ece_by_chance_of_certainty_is_nothing():
+    assert ece_by_chance(torch.eye(3) * (1 + 1e-12)) == (0.0, 0.0)
+
+
+def test_ece_by_chance_takes_probabilities_alone():
+    with pytest.raises(InputError, match="softmax"):
+        ece_by_chance(torch.tensor([[2.0, -1.0]]))
 
 
 def test_a_true_gap_is_found():

@@ -67,6 +67,11 @@ def test_reliability_bars_are_as_tall_as_the_accuracy():
     assert "7.1%" in figure.caption
 
 
+def test_the_reliability_diagram_says_what_chance_makes_of_honest_confidences():
+    figure = plots.reliability_diagram([0.0, 0.5], [0.5, 1.0], [0.4, 0.9], [0.5, 0.8], [10, 90], 0.1, (0.034, 0.012))
+    assert "10.0%, where perfect honesty has 3.4% on so many inputs, give or take 1.2%" in figure.caption
+
+
 def test_reliability_gaps_are_opaque_and_say_which_way():
     """0.4 said and 0.6 right is underconfident, teal; 0.9 and 0.7 is overconfident, orange; nothing shines through."""
     drawing = plots.reliability_diagram([0.25, 0.75], [0.5, 1.0], [0.4, 0.9], [0.6, 0.7], [10, 20]).drawing

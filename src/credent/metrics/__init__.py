@@ -4,7 +4,7 @@
 whether the model is less sure where it is wrong or far from home. Bad input raises `InputError`.
 """
 
-from credent.metrics.calibration import Reliability, classwise_ece, ece, mce, reliability
+from credent.metrics.calibration import Reliability, classwise_ece, ece, ece_by_chance, mce, reliability
 from credent.metrics.chains import ess, rhat
 from credent.metrics.scores import accuracy, brier, coverage, crps_mixture, nll, rmse
 from credent.metrics.uncertainty import auroc, risk_coverage
@@ -18,6 +18,7 @@ __all__ = [
     "coverage",
     "crps_mixture",
     "ece",
+    "ece_by_chance",
     "ess",
     "mce",
     "nll",

@@ -12,8 +12,13 @@ Bins are (lower, upper], and the first also holds its lower edge. "width" cuts [
 2017); "mass" cuts the sorted confidences into M groups of nearly equal count, never between equal confidences, so that
 the order of the data does not matter. On an edge of "width" the last bit of a confidence decides its bin.
 
-ECE is biased upwards: a perfectly calibrated model scores about sqrt(2/pi) sum_m sqrt(sum_{i in m} p_i (1 - p_i)) / n,
-not 0. Quote n and M beside it.
+ECE is biased upwards: where labels follow the confidences exactly, chance leaves each bin a gap that is nearly normal
+with variance v_m, and their sizes sum to
+
+    sqrt(2/pi) sum_m sqrt(v_m) / n  ±  sqrt((1 - 2/pi) sum_m v_m) / n,        v_m = sum_{i in m} p_i (1 - p_i)
+
+and not to 0 (Brocker & Smith 2007 draw it). Quote it beside an ECE: two models that are both about there are not told
+apart.
 
 Shapes: `probs` (n, C), labels (n,); the arrays of `Reliability` (M,).
 
@@ -23,8 +28,12 @@ Shapes: `probs` (n, C), labels (n,); the arrays of `Reliability` (M,).
 array([0, 3])
 >>> round(ece(probs, y, bins=2), 6)         # |2/3 - 2.4/3|
 0.133333
+>>> chance = ece_by_chance(torch.full((10_000, 2), 0.5))      # of coins: sqrt(2/pi) / 2 in a hundred
+>>> [round(value, 5) for value in chance]
+[0.00399, 0.00301]
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,10 +42,12 @@ import numpy.typing as npt
 from torch import Tensor
 
 from credent.errors import InputError
-from credent.metrics.inputs import classified
+from credent.metrics.inputs import classified, distributions
 
 Scheme = Literal["width", "mass"]
 Floats = npt.NDArray[np.float64]
+
+_SIZE = math.sqrt(2 / math.pi)  # of a standard normal number, on average
 
 
 @dataclass(frozen=True, eq=False)  # eq=False: comparing arrays has no single truth value
@@ -61,6 +72,16 @@ def ece(probs: Tensor, y: Tensor, bins: int = 15, scheme: Scheme = "width") -> f
     return _expected_gap(reliability(probs, y, bins, scheme))
 
 
+def ece_by_chance(probs: Tensor, bins: int = 15, scheme: Scheme = "width") -> tuple[float, float]:
+    """Mean and standard deviation of the ECE of these probabilities, if they were exactly right about themselves."""
+    confidence = distributions(probs).numpy().max(1).clip(max=1.0)
+    variances = np.bincount(
+        _places(confidence, _edges(confidence, bins, scheme)), weights=confidence * (1 - confidence)
+    )
+    n = len(confidence)
+    return float(_SIZE * np.sqrt(variances).sum() / n), float(math.sqrt((1 - _SIZE**2) * variances.sum()) / n)
+
+
 def mce(probs: Tensor, y: Tensor, bins: int = 15, scheme: Scheme = "width") -> float:
     """Maximum calibration error of the top label, 0 to 1; a bin of few points weighs as much as any other."""
     r = reliability(probs, y, bins, scheme)
@@ -80,8 +101,7 @@ def _arrays(probs: Tensor, y: Tensor) -> tuple[Floats, npt.NDArray[np.int64]]:
 
 def _binned(confidence: Floats, came_true: npt.NDArray[np.bool_], bins: int, scheme: Scheme) -> Reliability:
     edges = _edges(confidence, bins, scheme)
-    # Searching the inner edges alone sends 0 to the first bin, and 1, or 1 and a rounding error, to the last.
-    index = np.searchsorted(edges[1:-1], confidence, side="left")
+    index = _places(confidence, edges)
     count = np.bincount(index, minlength=bins)
     total = np.where(count > 0, count, np.nan)
     return Reliability(
@@ -91,6 +111,12 @@ def _binned(confidence: Floats, came_true: npt.NDArray[np.bool_], bins: int, sch
         accuracy=np.bincount(index, weights=came_true, minlength=bins) / total,
         count=count,
     )
+
+
+def _places(confidence: Floats, edges: Floats) -> npt.NDArray[np.int64]:
+    """The bin of each confidence."""
+    # Searching the inner edges alone sends 0 to the first bin, and 1, or 1 and a rounding error, to the last.
+    return np.searchsorted(edges[1:-1], confidence, side="left")
 
 
 def _edges(confidence: Floats, bins: int, scheme: Scheme) -> Floats:

@@ -77,6 +77,12 @@ def vector(name: str, value: Tensor) -> None:
 
 def classified(probs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Class probabilities (n, C) in float64 and their labels (n,) in int64."""
+    probs = distributions(probs)
+    return probs, _labels(y, *probs.shape)
+
+
+def distributions(probs: Tensor) -> Tensor:
+    """Class probabilities (n, C) in float64."""
     probs = ordered("probs", probs)
     if probs.dim() != 2 or probs.shape[1] < 2:
         raise InputError(
@@ -96,7 +102,7 @@ def classified(probs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             f"(within {SUM_TOLERANCE:g}); write `logits.softmax(1)` for logits, "
             "and `logits.float().softmax(1)` if half precision lost the sum."
         )
-    return probs, _labels(y, *probs.shape)
+    return probs
 
 
 def _labels(y: Tensor, n: int, classes: int) -> Tensor:

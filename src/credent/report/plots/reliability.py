@@ -32,8 +32,12 @@ def reliability_diagram(
     accuracy: ArrayLike,
     count: ArrayLike,
     ece: float | None = None,
+    chance: tuple[float, float] | None = None,
 ) -> Figure:
-    """Bars of accuracy per bin of confidence, their gap to the diagonal, and how many inputs fell in each bin."""
+    """Bars of accuracy per bin of confidence, their gap to the diagonal, and how many inputs fell in each bin.
+
+    chance: mean and standard deviation of the ECE that these confidences would have if they were all honest.
+    """
     bins = np.stack(
         vectors("reliability_diagram", lower=lower, upper=upper, confidence=confidence, accuracy=accuracy, count=count)
     )
@@ -44,7 +48,7 @@ def reliability_diagram(
         "reaches the dashed diagonal is honest, one below it is overconfident, one above it is underconfident, and the "
         "gap has the colour of which. The "
         "strip below shows where the inputs are: a gap in a bin with few inputs matters little. "
-        f"The gaps, weighted by inputs, average to the calibration error (ECE): {error}, where 0% is perfect."
+        f"The gaps, weighted by inputs, average to the calibration error (ECE): {error}, where {_best(chance)}."
     )
     if not bins.size:
         return Figure(TITLE, nothing("reliability bins"), caption, TOPIC)
@@ -74,6 +78,13 @@ def reliability_diagram(
 
     tops = ", ".join(f"said {share(said)} was right {share(right)}" for _, _, said, right, _ in bins.T)
     return Figure(TITLE, draw(paint, f"Reliability diagram, calibration error {error}: {tops}", 350), caption, TOPIC)
+
+
+def _best(chance: tuple[float, float] | None) -> str:
+    if chance is None:
+        return "0% is perfect"
+    mean, spread = (share(value) for value in chance)
+    return f"perfect honesty has {mean} on so many inputs, give or take {spread}, by chance alone"
 
 
 def _once(axes: Axes, label: str) -> str | None:

@@ -1,0 +1,66 @@
+"""A network's own dropout, kept on while it predicts: every pass draws masks of its own.
+
+    f_s(x) = f(x; w_s, z_s),     z_s ~ Bernoulli(1 - p) / (1 - p)
+
+A network that was trained with dropout has learnt to be right under many masks, and what they disagree about is what it
+does not know [Gal & Ghahramani 2016]. Masks are drawn for each input by itself, and for any posterior of the weights: a
+point, for which this is Monte-Carlo dropout as it is known, or draws of it.
+
+Layers that drop are torch's dropout modules, and recurrent and attention layers with a rate; the network is otherwise
+as it was found. `F.dropout` in a `forward` of your own looks at a mode that norm layers share, and is not reached.
+
+>>> net = nn.Sequential(nn.BatchNorm1d(1), nn.Dropout(0.5)).eval()
+>>> with dropping(net, seed=0):
+...     drawn = net(torch.ones(8, 1)).flatten()
+>>> drawn.round().tolist()                       # zero, or twice the input
+[0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0, 0.0]
+>>> net(torch.ones(1, 1)).round().item()
+1.0
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from credent.errors import InputError
+
+_STREAM = 3 * 2**30  # masks shall not follow the noise of weights, which has the same seed; torch takes 32 bits of it
+
+
+@contextmanager
+def dropping(module: nn.Module, seed: int | None) -> Iterator[None]:
+    """Within: its dropout layers drop, and nothing else of its mode changes.
+
+    Masks are those of the seed, and torch's generators come back as they were; None goes on with theirs.
+    """
+    layers = [m for m in module.modules() if _rate(m) > 0]
+    if not layers:
+        raise InputError(
+            f"dropout=True, and {type(module).__name__} has no layer that drops: train it with nn.Dropout(p) where it"
+            " should, or leave dropout=True out. F.dropout in a forward of your own cannot be kept on."
+        )
+    modes = [layer.training for layer in layers]
+    fused = torch.backends.mha.get_fastpath_enabled()
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(_STREAM + seed)
+        try:
+            torch.backends.mha.set_fastpath_enabled(False)  # encoder layers in evaluation mode would skip their dropout
+            for layer in layers:
+                layer.training = True
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+            for layer, training in zip(layers, modes, strict=True):
+                layer.training = training
+
+
+def _rate(module: nn.Module) -> float:
+    """Of a layer whose mode says nothing but whether it drops."""
+    if isinstance(module, _DropoutNd):
+        return module.p
+    return float(module.dropout) if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else 0.0
