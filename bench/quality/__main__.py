@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.quality import page, race, uci
 from bench.quality.methods import METHODS
 from bench.quality.settings import NAMES, SCALES
+from bench.quality.turns import turns
 from credent.cells import Cell, finish
 from credent.cells.record import read
 from credent.files import write_atomically
@@ -40,6 +41,7 @@ def main() -> None:
     second: list[Cell] = [
         cell for name, methods in wanted.items() for cell in race.finals(scale, name, methods, picked)
     ]
+    second += [cell for name, methods in wanted.items() for cell in turns(scale, name, methods, picked)]
     second += uci.splits(uci.chosen(done.results), options.splits)
     ended = finish(second, cells, options.jobs)
     everything = _everything(options.scale, options.splits, cells)
@@ -59,6 +61,7 @@ def _everything(name: str, splits: int, cells: Path) -> page.Results:
     first |= _finished(uci.searches(name, uci.SETS), cells)
     picked = race.chosen(first)
     second: list[Cell] = [c for data in tried for c in race.finals(scale, data, METHODS, picked)]
+    second += [c for data in tried for c in turns(scale, data, METHODS, picked)]
     second += uci.splits(uci.chosen(first), splits)
     return {**first, **_finished(second, cells)}
 

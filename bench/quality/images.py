@@ -46,6 +46,12 @@ def learning(data: str, size: Size) -> Learning:
     return Learning(copies[0], copies[1], found.shape)
 
 
+def halves(data: str, size: Size) -> tuple[Learning, tuple[Tensor, Tensor]]:
+    """What is learnt from, and the test images."""
+    test = _loaded(data).test
+    return learning(data, size), test[: size.test or len(test)]
+
+
 @functools.lru_cache(maxsize=1)
 def exam(data: str, size: Size) -> Exam:
     """Test images, some of them shifted, and strangers: another data set, and noise with the pixels' law."""
@@ -65,15 +71,16 @@ def _loaded(name: str) -> Data:
 
 
 def scored(probs: Tensor, y: Tensor) -> dict[str, float]:
-    """Accuracy, NLL, ECE of 15 bins and Brier score; a prediction that is no number has an infinite NLL."""
+    """Accuracy, NLL, ECE of 15 bins, chance's part in it, and Brier score; what is no number has an infinite NLL."""
     if not probs.isfinite().all():
-        return {"accuracy": 0.0, "nll": float("inf"), "ece": 1.0, "brier": 2.0}
+        return {"accuracy": 0.0, "nll": float("inf"), "ece": 1.0, "chance": 0.0, "brier": 2.0}
     probs = probs.double().clamp_min(torch.finfo(torch.float32).tiny)
     probs = probs / probs.sum(-1, keepdim=True)
     return {
         "accuracy": metrics.accuracy(probs, y),
         "nll": metrics.nll(probs, y),
         "ece": metrics.ece(probs, y, bins=15),
+        "chance": metrics.ece_by_chance(probs, bins=15)[0],
         "brier": metrics.brier(probs, y),
     }
 

@@ -2,23 +2,20 @@
 
 import csv
 import io
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
-from bench.quality import uci
-from bench.quality.front import front, picture
+from bench.quality import every_image, uci
+from bench.quality.front import picture
 from bench.quality.methods import METHODS
 from bench.quality.race import Final, Trial
-from bench.quality.settings import NAMES, STRANGERS, TRIALS, Scale
+from bench.quality.scores import MAIN, Results, mean, others, scores
+from bench.quality.scores import table as scored
+from bench.quality.settings import NAMES, TRIALS, Scale
+from bench.quality.turns import Turn
+from bench.quality.verdicts import CLAIM, own, verdicts, whole
 from credent.cells import Cell
-from credent.papers.seeds import by_seed, estimate
-from credent.papers.verdict import lower
+from credent.papers.seeds import estimate
 from credent.report import Card, Column, Note, Page, Section, Table
-from credent.report.numbers import Value, figures
-
-Results = Mapping[Cell, Mapping[str, Any]]
 
 HOW = (
     "Everyone trains the same LeNet-5 on the same batches for the same number of passes over the data, each"
@@ -41,158 +38,6 @@ SHIFTS = "Shifted images: turned by 20 degrees, noise of 0.15 of the grey scale,
 DOUBT = "AUROC is that of the entropy of the averaged prediction, test images against others."
 
 
-@dataclass(frozen=True)
-class Score:
-    """A column: the number's name in a cell, its label, unit and better side (+1 where higher is)."""
-
-    name: str
-    label: str
-    unit: str = ""
-    higher: bool = False
-
-    def column(self) -> Column:
-        """Of a table."""
-        return Column(self.label, self.unit, "higher" if self.higher else "lower")
-
-
-MAIN = (
-    Score("accuracy", "accuracy", "%", True),
-    Score("nll", "NLL"),
-    Score("ece", "ECE, 15 bins", "%"),
-    Score("brier", "Brier"),
-    Score("cost", "training cost"),
-    Score("predicting", "prediction, forwards"),
-)
-
-
-def _others(data: str) -> tuple[Score, ...]:
-    shifts = tuple(
-        Score(f"{shift}_{name}", f"{shift}: {label}", unit, higher)
-        for shift in ("rotation", "noise", "blur")
-        for name, label, unit, higher in (("nll", "NLL", "", False), ("accuracy", "accuracy", "%", True))
-    )
-    strangers = {STRANGERS[data]: NAMES.get(STRANGERS[data], "SVHN"), "noise": "noise"}
-    return (*(Score(f"auroc_{name}", f"AUROC, {label}", "%", True) for name, label in strangers.items()), *shifts)
-
-
-def scores(results: Results, data: str) -> dict[str, dict[str, dict[int, float]]]:
-    """Numbers by method, by name, by seed, of the finished finals of a data set."""
-    methods = dict.fromkeys(cell.method for cell in results if isinstance(cell, Final) and cell.data == data)
-    finals = {cell: result for cell, result in results.items() if isinstance(cell, Final) and cell.data == data}
-    return {
-        method: {
-            score.name: found
-            for score in (*MAIN, *_others(data))
-            if (found := by_seed(finals, score.name, method=method))
-        }
-        for method in methods
-    }
-
-
-def _table(caption: str, columns: Sequence[Score], found: Mapping[str, Mapping[str, dict[int, float]]]) -> Table:
-    rows: list[tuple[Value, ...]] = []
-    for method in sorted(found, key=lambda name: _mean(found[name], "nll")):
-        values = (estimate(found[method].get(score.name, {})) for score in columns)
-        rows.append((METHODS[method].label, METHODS[method].library, *values))
-    return Table(caption, (Column("method"), Column("library"), *(score.column() for score in columns)), tuple(rows))
-
-
-def _mean(found: Mapping[str, dict[int, float]], name: str) -> float:
-    value = estimate(found.get(name, {}))
-    return value.value if value is not None else float("inf")
-
-
-def whole(found: Mapping[str, Mapping[str, dict[int, float]]]) -> Mapping[str, Mapping[str, dict[int, float]]]:
-    """The rows that were scored on all test images: others are shown, and not compared with them."""
-    return {method: numbers for method, numbers in found.items() if METHODS[method].limit is None}
-
-
-def own(method: str) -> bool:
-    """Whether a row is credent's; ensembles and dropout are anybody's."""
-    return METHODS[method].library == "credent"
-
-
-def verdicts(data: str, found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[tuple[str, str, str]]:
-    """(claim, verdict, evidence), the ones that must hold first, then every score at which somebody else is best."""
-    found = whole(found)
-    rows = [*_beats_all(found), *_default_on_front(found)]
-    for score in (*MAIN[:4], *_others(data)):
-        sign = -1 if score.higher else 1
-        there = {method: numbers[score.name] for method, numbers in found.items() if score.name in numbers}
-        order = sorted(there, key=lambda method: sign * _mean(found[method], score.name))
-        if not order or own(order[0]):
-            continue
-        ours = next((method for method in order if own(method)), None)
-        if ours is None:
-            continue
-        first, second = ({seed: sign * value for seed, value in there[method].items()} for method in (order[0], ours))
-        tested = lower("", first, second, paired=False)
-        beyond = "beyond two standard errors" if tested.outcome == "replicated" else "within two standard errors"
-        shown = " against ".join(
-            f"{figures(estimate(there[method]), score.unit)} ({METHODS[method].label})" for method in (order[0], ours)
-        )
-        rows.append((f"{score.label}: a credent method is best", "another wins", f"{shown}, {beyond}"))
-    return rows
-
-
-def _ahead(first: Mapping[str, dict[int, float]], second: Mapping[str, dict[int, float]]) -> bool:
-    """Whether the first has the lower NLL and the lower ECE, and its training costs no more."""
-    better = all(_mean(first, name) < _mean(second, name) for name in ("nll", "ece"))
-    return better and _mean(first, "cost") <= 1.05 * _mean(second, "cost")
-
-
-def _comparable(found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[str]:
-    """Rows with finite scores."""
-    return [
-        method
-        for method, numbers in found.items()
-        if all(math.isfinite(_mean(numbers, name)) for name in ("nll", "ece", "cost"))
-    ]
-
-
-def _beats_all(found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[tuple[str, str, str]]:
-    """By one row of credent alone, and by all of them together: each other one by the one that suits its cost."""
-    alone = "One credent method has lower NLL and lower ECE than every other library's, at no more cost of training"
-    together = "Each other library's row has a credent one of lower NLL and lower ECE, at no more cost of training"
-    rows = _comparable(found)
-    ours, others = ([method for method in rows if own(method) is mine] for mine in (True, False))
-    if not ours or not others:
-        return [
-            (claim, "not testable", "No row of another library, or none of credent's.") for claim in (alone, together)
-        ]
-    beaten = {method: [other for other in others if _ahead(found[method], found[other])] for method in ours}
-    best = max(ours, key=lambda method: len(beaten[method]))
-    told = f"{METHODS[best].label} does so against {len(beaten[best])} of {len(others)}"
-    return [
-        _claimed(alone, others, beaten[best], told),
-        _claimed(
-            together, others, [other for each in beaten.values() for other in each], "There is one for the others"
-        ),
-    ]
-
-
-def _claimed(claim: str, others: list[str], beaten: list[str], told: str) -> tuple[str, str, str]:
-    left = [METHODS[other].label for other in others if other not in beaten]
-    evidence = f"{told}; not against {', '.join(left)}" if left else "Against all of them"
-    return claim, "no" if left else "yes", f"{evidence} (5 % of cost is taken for noise)."
-
-
-def _default_on_front(found: Mapping[str, Mapping[str, dict[int, float]]]) -> list[tuple[str, str, str]]:
-    """Among all rows, and beside other libraries alone: the same method may be better when it is tuned."""
-    points = {method: (_mean(found[method], "cost"), _mean(found[method], "nll")) for method in _comparable(found)}
-    rivals = {method: at for method, at in points.items() if method == "vi_default" or not own(method)}
-    rows = []
-    for claim, among in (
-        ("credent's default, VI with the recipe's settings, is on the front of NLL against cost", points),
-        ("The default is on the front of itself and other libraries", rivals),
-    ):
-        leading = front(among)
-        testable = "vi_default" in among and len(rivals) > 1
-        verdict = ("yes" if "vi_default" in leading else "no") if testable else "not testable"
-        rows.append((claim, verdict, "On it: " + ", ".join(METHODS[method].label for method in leading)))
-    return rows
-
-
 def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, str], version: str) -> Page:
     """Everything that has ended."""
     raced = {data: found for data in settings.sizes if (found := scores(results, data))}
@@ -207,26 +52,26 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
         said = verdicts(data, found)
         reached += sum(verdict == "yes" for _, verdict, _ in said)
         points = {
-            METHODS[method].label: (_mean(numbers, "cost"), _mean(numbers, "nll")) for method, numbers in found.items()
+            METHODS[method].label: (mean(numbers, "cost"), mean(numbers, "nll")) for method, numbers in found.items()
         }
         ours = frozenset(METHODS[method].label for method in found if own(method))
-        columns = tuple(Column(label) for label in ("claim", "verdict", "evidence"))
         sections += [
-            Section(f"{NAMES[data]}: verdicts", (Table("Where others win, it is said here", columns, tuple(said)),)),
+            Section(f"{NAMES[data]}: verdicts", (Table("Where others win, it is said here", CLAIM, tuple(said)),)),
             Section(
                 NAMES[data],
                 (
-                    _table("Test images, least NLL first", MAIN, found),
+                    scored("Test images, least NLL first", MAIN, found),
                     *(
-                        [_table("A few test images alone, not to be compared with the others", MAIN, few)]
+                        [scored("A few test images alone, not to be compared with the others", MAIN, few)]
                         if few
                         else []
                     ),
                     picture("NLL against cost", points, ours, "training cost over plain PyTorch", "test NLL"),
-                    _table(f"Other images. {DOUBT} {SHIFTS}", _others(data), found),
+                    scored(f"Other images. {DOUBT} {SHIFTS}", others(data), found),
                     _settings(results, data),
                 ),
             ),
+            *([again] if (again := every_image.section(results, data)) else []),
         ]
     if raced:
         told = f"of {4 * len(raced)}: four for each data set"
@@ -282,6 +127,11 @@ def table(results: Results) -> str:
         for method, numbers in scores(results, data).items():
             for name, values in numbers.items():
                 writer.writerow((data, METHODS[method].label, METHODS[method].library, name, *_summary(values)))
+        for method, numbers in scores(results, data, Turn).items():
+            whole = {"ece_together": {0: every_image.together(results, data)[method]}}
+            for name, values in {**numbers, **whole}.items():
+                row = (f"{data}/turns", METHODS[method].label, METHODS[method].library, name, *_summary(values))
+                writer.writerow(row)
     for (name, method), values in uci.scores(results).items():
         row = (f"uci/{name}", uci.METHODS[method], "credent", "log_likelihood", *_summary(dict(enumerate(values))))
         writer.writerow(row)

@@ -48,6 +48,10 @@ class Scale:
     """Methods whose order these seeds leave open, by data set."""
     more: tuple[int, ...] = ()
     """Further seeds, for these."""
+    turns: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Methods that are tested on every image, by data set."""
+    parts: int = 6
+    """Of all images, for them: each about as large as the test set."""
 
     def seeds_of(self, data: str, method: str) -> tuple[int, ...]:
         """Of a method's runs on a data set."""
@@ -58,12 +62,20 @@ _FEW = (
     *("map", "vi", "vi_default", "vl", "psgld", "ir"),
     *("ensemble", "dropout", "ivon", "laplace_last", "bayesian_torch_mended"),
 )
+_SINGLE = (
+    *("map", "vi", "map_calibrated", "map_two", "map_two_calibrated", "dropout_averaged"),
+    *("dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
+    *("bayesian_torch", "bayesian_torch_mended", "blitz_mended", "torchbnn_mended"),
+)
+_SEVERAL = ("map_four", "map_four_calibrated", "vi_default", "ensemble")
 
 SCALES = {
     "smoke": Scale(
         {"fashion_mnist": Size(train=300, val=200, test=200, strange=100, epochs=2, batch=50, draws=2)},
         {"fashion_mnist": None},
         seeds=(1, 2),
+        turns={"fashion_mnist": ("map_two_calibrated", "dropout")},
+        parts=2,
     ),
     "cpu": Scale(
         {
@@ -75,6 +87,7 @@ SCALES = {
         seeds=(1, 2, 3),
         close={"fashion_mnist": ("map_two", "map_four", "dropout_averaged", "ensemble", "dropout")},
         more=(4, 5, 6, 7, 8, 9, 10),
+        turns={"fashion_mnist": (*_SINGLE, *_SEVERAL)},
     ),
     "full": Scale(
         {

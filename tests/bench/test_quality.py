@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from bench.peers import Task
-from bench.quality import page, race, training, uci
+from bench.quality import page, race, training, uci, verdicts
 from bench.quality.front import front, picture
 from bench.quality.images import Exam, Learning, entropy, scored
 from bench.quality.methods import METHODS
 from bench.quality.race import Final, Trial
+from bench.quality.scores import MAIN, others, scores
 from bench.quality.settings import SCALES, TRIALS, Size, trials
 from bench.quality.shift import blur, noise, rotation
 from torch import Tensor
@@ -169,7 +170,7 @@ def test_a_trial_never_looks_at_a_test_image(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(race, "exam", refuse)
     monkeypatch.setattr(race, "learning", lambda data, size: _learning())
     result = _trial("map", 1e-3).run()
-    assert set(result) == {"accuracy", "nll", "ece", "brier", "cost"}
+    assert set(result) == {"accuracy", "nll", "ece", "chance", "brier", "cost"}
     with pytest.raises(AssertionError, match="asked for the exam"):
         Final("fashion_mnist", "map", 1e-3, 1.0, SIZE, 1).run()
 
@@ -299,7 +300,7 @@ def test_the_cosine_is_the_tasks_own() -> None:
 
 
 def _finals() -> dict[Final, dict[str, float]]:
-    names = [score.name for score in (*page.MAIN, *page._others("fashion_mnist"))]
+    names = [score.name for score in (*MAIN, *others("fashion_mnist"))]
     found = {}
     for method, nll, ece, cost in (("vi", 0.2, 0.01, 1.0), ("map", 0.3, 0.03, 1.0), ("ivon", 0.25, 0.02, 1.1)):
         for seed in (1, 2, 3):
@@ -310,12 +311,12 @@ def _finals() -> dict[Final, dict[str, float]]:
 
 def test_verdicts_say_who_wins() -> None:
     results = _finals()
-    claims = page.verdicts("fashion_mnist", page.scores(results, "fashion_mnist"))
+    claims = verdicts.verdicts("fashion_mnist", scores(results, "fashion_mnist"))
     assert [verdict for _, verdict, _ in claims] == ["yes", "yes", "not testable", "not testable"]  # no default there
     for cell, numbers in results.items():
         if cell.method == "ivon":
             numbers |= {"ece": 0.005, "blur_nll": 0.1}
-    claims = page.verdicts("fashion_mnist", page.scores(results, "fashion_mnist"))
+    claims = verdicts.verdicts("fashion_mnist", scores(results, "fashion_mnist"))
     assert [(claim, verdict) for claim, verdict, _ in claims] == [
         (claims[0][0], "no"),
         (claims[1][0], "no"),
@@ -337,21 +338,22 @@ def test_the_default_is_on_the_front_of_all_or_of_others() -> None:
         "ir": _row(0.21, 0.01, 4.0),
         "ivon": _row(0.25, 0.01, 1.1),
     }
-    assert [row[1:] for row in page._default_on_front(found)] == [
+    assert [row[1:] for row in verdicts._default_on_front(found)] == [
         ("no", "On it: IVON, VI, inverse-reference prior"),
         ("yes", "On it: IVON, VI, the recipe's, 4 members"),
     ]
     found["ensemble"] = _row(0.215, 0.01, 3.9)
-    assert [row[1] for row in page._default_on_front(found)] == ["no", "no"]
+    assert [row[1] for row in verdicts._default_on_front(found)] == ["no", "no"]
     alone = {"vi_default": found["vi_default"]}
-    assert [row[1] for row in page._default_on_front(alone)] == ["not testable", "not testable"]
+    assert [row[1] for row in verdicts._default_on_front(alone)] == ["not testable", "not testable"]
 
 
 def test_rows_that_diverged_or_saw_few_images_are_not_beaten() -> None:
     found = {"vi": _row(0.25, 0.01, 1.1), "laplace_kron": _row(0.1, 0.001, 1.0), "blitz": _row(math.inf, 1.0, 1.5)}
-    assert [row[1] for row in page.verdicts("fashion_mnist", found)[:2]] == ["not testable", "not testable"]
+    assert [row[1] for row in verdicts.verdicts("fashion_mnist", found)[:2]] == ["not testable", "not testable"]
     found["ivon"] = _row(0.26, 0.02, 1.1)
-    said = page.verdicts("fashion_mnist", found)
+    found["torchbnn"] = _row(math.log(10), 0.001, 1.1)  # has learnt nothing, and says so
+    said = verdicts.verdicts("fashion_mnist", found)
     assert [row[1] for row in said[:2]] == ["yes", "yes"]
     assert not any("Kronecker" in evidence for _, _, evidence in said)
 
@@ -363,10 +365,10 @@ def test_rows_of_different_cost_may_share_the_beating() -> None:
         "ivon": _row(0.26, 0.02, 1.1),
         "ensemble": _row(0.22, 0.02, 5.0),
     }
-    alone, together = page._beats_all(found)
+    alone, together = verdicts.beats_all(found)
     assert (alone[1], together[1]) == ("no", "yes")  # the members are dearer than IVON, one of them worse than five
     found["ensemble"] = _row(0.22, 0.02, 4.0)
-    assert page._beats_all(found)[1][1:] == (
+    assert verdicts.beats_all(found)[1][1:] == (
         "no",
         "There is one for the others; not against deep ensemble of 5 (5 % of cost is taken for noise).",
     )
