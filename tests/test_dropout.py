@@ -9,9 +9,10 @@ from torch import nn
 import credent as cr
 from credent import families, likelihoods, predict
 from credent.dropout import dropping
-from credent.errors import InputError
+from credent.errors import BudgetError, InputError
 from credent.families import Draws, Mixture
 from credent.layout import Layout
+from credent.tail import Tail
 
 RATE = 0.3
 
@@ -69,18 +70,32 @@ def test_weights_and_masks_are_drawn_together():
     assert torch.allclose(pred.probs, torch.stack(passes).mean(0), rtol=1e-12)
 
 
-def test_masks_do_not_follow_the_noise_of_weights():
-    torch.manual_seed(0)
-    masks = torch.rand(10_000)
+@pytest.mark.parametrize("other", [0, 2**19, 2**20, 5 * 2**20, 2**31])
+def test_masks_do_not_follow_the_noise_of_weights(other):
+    """Seeds of a prediction's draws, of its second turn, of members of a mixture and of a recipe's sampler."""
+    numbers = torch.rand(10_000, generator=torch.Generator().manual_seed(other))
     with dropping(nn.Dropout(0.5), seed=0):
-        other = torch.rand(10_000)
-    assert abs(torch.corrcoef(torch.stack([masks, other]))[0, 1]) < 4 / 100
+        masks = torch.rand(10_000)
+    assert abs(torch.corrcoef(torch.stack([numbers, masks]))[0, 1]) < 4 / 100
 
 
-def test_last_layers_at_many_draws_have_masks_before_them():
+def test_dropout_in_place_leaves_inputs_alone():
+    found = []
+    for inplace in (False, True):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Dropout(RATE, inplace=inplace), nn.Linear(3, 2)).double()
+        x = inputs()
+        found.append(predict(net, point(net), likelihoods.Gaussian(scale=1.0), x, samples=8, dropout=True).means)
+        assert torch.equal(x, inputs())
+        assert net[1].inplace is inplace
+    assert torch.equal(*found)
+
+
+def test_last_layers_at_many_draws_have_masks_before_them(monkeypatch):
     """What lies before the only random layer is run at each draw, since its masks differ."""
     net, x = dropped(), inputs()
     bnn = cr.VI(net, likelihoods.Categorical(), num_data=10, random="3.*")
+    monkeypatch.setattr(Tail, "meet", lambda *_: pytest.fail("the tail alone has no masks"))
     pred = bnn.predict(x, samples=8, seed=1, dropout=True)
     passes = []
     with dropping(net.eval(), seed=1), torch.no_grad():
@@ -101,12 +116,89 @@ def test_points_are_shared_out_evenly_among_masks():
     assert pred.num_draws == 6
 
 
-@pytest.mark.parametrize(("samples", "count"), [(5, 5), (2, 2), (None, 3)])
-def test_as_many_passes_as_asked_for(samples, count):
-    net = dropped()
-    draws = Draws([{"3.bias": torch.full((2,), float(k), dtype=torch.float64)} for k in range(3)])
-    pred = predict(net, draws, likelihoods.Categorical(), inputs(), samples=samples, dropout=True)
+@pytest.mark.parametrize(("samples", "count"), [(7, 9), (6, 6), (2, 2), (None, 3)])
+def test_draws_are_used_equally_often(samples, count):
+    net = nn.Sequential(nn.Dropout(1e-9), nn.Linear(1, 1, bias=False)).double()
+    draws = Draws([{"1.weight": torch.full((1, 1), w).double()} for w in (0.0, 1.0, 5.0)])
+    x = torch.ones(1, 1).double()
+    pred = predict(net, draws, likelihoods.Gaussian(scale=1.0), x, samples=samples, dropout=True)
     assert pred.num_draws == count
+    if count >= 3:
+        assert pred.mean.item() == pytest.approx(2.0, rel=1e-6)
+
+
+def test_one_set_of_weights_wants_a_number_of_masks():
+    net = dropped()
+    for how in ("sampled", "mean"):
+        with pytest.raises(InputError, match="how many masks: samples=32"):
+            predict(net, point(net), likelihoods.Categorical(), inputs(), samples=None, how=how, dropout=True)
+
+
+def test_a_posterior_without_draws_ends():
+    class Nothing(Draws):
+        def draws(self, n=None, seed=None):
+            yield from ()
+
+    net = dropped()
+    empty = Nothing([{"3.bias": torch.zeros(2).double()}])
+    with pytest.raises(InputError, match="no draws"):
+        predict(net, empty, likelihoods.Categorical(), inputs(), samples=3, dropout=True)
+
+
+def test_further_turns_at_a_mixture_have_other_noise(monkeypatch):
+    """A point beside a Gaussian: the Gaussian's part of the second turn is not that of the first."""
+    nets = [dropped(0), dropped(1)]
+    gaussian = families.Gaussian(initial_scale=0.4).bind(Layout(nets[1]))
+    mixture = Mixture([point(nets[0]), gaussian])
+    seen, draws = [], mixture.draws
+
+    def watched(n, seed):
+        for params in draws(n, seed):
+            seen.append(tuple(params["3.bias"].tolist()))
+            yield params
+
+    monkeypatch.setattr(mixture, "draws", watched)
+    predict(nets[0], mixture, likelihoods.Categorical(), inputs(), samples=8, dropout=True)
+    assert len(seen) == 10
+    assert len(set(seen)) == 9  # the point twice
+
+
+def test_what_is_held_is_said_before():
+    net = dropped()
+    options = {"samples": 5, "how": "mean", "dropout": True, "max_bytes": 7 * 2 * 8 * 4}
+    with pytest.raises(BudgetError, match="5 draws"):
+        predict(net, point(net), likelihoods.Gaussian(scale=1.0), inputs(), **options)
+
+
+def test_the_tangent_has_the_masks_of_its_pass():
+    net, x = dropped(), inputs()
+    q = families.Gaussian(initial_scale=1e-3).bind(Layout(net))
+    noise, options = likelihoods.Gaussian(scale=1.0), {"samples": 6, "seed": 2, "dropout": True}
+    tangent, drawn = (predict(net, q, noise, x, how=how, **options).means for how in ("linearised", "sampled"))
+    assert (tangent - drawn).abs().max() < 1e-4  # of second order in the scale
+    assert drawn.std(0).mean() > 0.1
+
+
+def test_statistics_are_estimated_under_masks():
+    net = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(1), nn.Linear(1, 1)).double()
+    with torch.no_grad():
+        net[2].weight.fill_(1.0)
+        net[2].bias.zero_()
+    x = torch.ones(4000, 1).double()
+    options = {"samples": 1, "dropout": True, "statistics": [x], "batch_size": 4000}
+    pred = predict(net, point(net), likelihoods.Gaussian(scale=1.0), x, **options)
+    assert {round(abs(v), 1) for v in pred.mean[:, 0].tolist()} == {1.0}  # (0 - 1) / 1 and (2 - 1) / 1
+
+
+def test_variational_laplace_does_not_blame_its_scales_for_masks(recwarn):
+    bnn = cr.VL(dropped(), likelihoods.Categorical(), num_data=10)
+    with torch.no_grad():
+        for group in bnn.param_groups(lr=1.0):
+            if group["name"] == "scales":
+                for p in group["params"]:
+                    p.fill_(-12.0)
+    bnn.predict(inputs(), samples=8, how="sampled", dropout=True)
+    assert not [w for w in recwarn if "disagree" in str(w.message)]
 
 
 def test_the_mean_network_has_masks_too():
@@ -199,8 +291,18 @@ def test_layers_with_a_rate_of_their_own_drop(kind):
     assert still.max() == 0
 
 
-def test_a_network_that_does_not_drop_is_told():
-    net = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.0)).double()
+class Alone(Recurrent):
+    """Torch drops between recurrent layers, and warns that there is nothing between one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(3, 2, batch_first=True)
+        self.layer.dropout = 0.5
+
+
+@pytest.mark.parametrize("net", [nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.0)), Alone()])
+def test_a_network_that_does_not_drop_is_told(net):
+    net = net.double()
     with pytest.raises(InputError, match=r"no layer that drops: train it with nn.Dropout\(p\)"):
         predict(net, point(net), likelihoods.Categorical(), inputs(), dropout=True)
 

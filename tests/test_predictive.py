@@ -290,3 +290,48 @@ def test_the_softmax_of_few_classes_has_its_gradient():
     naive = logits.softmax(-1).mean(0).log()[:, 1].sum()
     found, expected = (torch.autograd.grad(value, logits)[0] for value in (ours, naive))
     torch.testing.assert_close(found, expected)
+
+
+# -- at a temperature -------------------------------------------------------------------------------------------------
+
+
+def naive_entropy(p):
+    return -sum(float(v) * math.log(float(v)) for v in p if v > 0)
+
+
+def test_classes_at_a_temperature_by_hand():
+    """p = (0.8, 0.2) at T = 1/2 is (0.64, 0.04) / 0.68; of its entropy the draws' share is what it was."""
+    draws = [torch.tensor([p], dtype=torch.float64).log() for p in ([0.9, 0.1], [0.7, 0.3])]
+    raw = ClassPredictive.average(draws)
+    pred = raw.at(0.5)
+    assert pred.probs[0].tolist() == pytest.approx([0.64 / 0.68, 0.04 / 0.68], rel=1e-12)
+    whole, own = naive_entropy((0.8, 0.2)), (naive_entropy((0.9, 0.1)) + naive_entropy((0.7, 0.3))) / 2
+    total = naive_entropy((0.64 / 0.68, 0.04 / 0.68))
+    assert pred.entropy.item() == pytest.approx(total, rel=1e-12)
+    assert pred.aleatoric.item() == pytest.approx(total * own / whole, rel=1e-12)
+    assert pred.mutual_information.item() == pytest.approx(total * (1 - own / whole), rel=1e-9)
+    assert torch.equal(pred.stddev, raw.stddev)
+    assert pred.num_draws == 2
+
+
+def test_yes_and_no_at_a_temperature_is_two_classes_at_it():
+    logits = [torch.tensor([[1.5, -0.3]]).double(), torch.tensor([[0.2, -2.0]]).double()]
+    binary = BinaryPredictive.average(logits).at(3.0)
+    for k in range(2):
+        pair = [torch.stack([f[:, k], torch.zeros(1)], 1).log_softmax(-1) for f in logits]
+        classes = ClassPredictive.average(pair).at(3.0)
+        assert binary.probs[0, k].item() == pytest.approx(classes.probs[0, 0].item(), rel=1e-12)
+        assert binary.log_complements[0, k].exp().item() == pytest.approx(classes.probs[0, 1].item(), rel=1e-12)
+        assert binary.entropy[0, k].item() == pytest.approx(classes.entropy.item(), rel=1e-12)
+        assert binary.aleatoric[0, k].item() == pytest.approx(classes.aleatoric.item(), rel=1e-12)
+
+
+def test_one_is_no_temperature_and_certainty_has_none():
+    certain = ClassPredictive.average([torch.tensor([[1.0, 0.0]]).log()])
+    assert certain.at(1.0) is certain
+    pred = certain.at(2.0)
+    assert pred.probs.tolist() == [[1.0, 0.0]]
+    assert (pred.entropy.item(), pred.aleatoric.item(), pred.mutual_information.item()) == (0, 0, 0)
+    sure = BinaryPredictive.average([torch.tensor([[200.0]])]).at(2.0)
+    assert sure.log_complements.item() == pytest.approx(-100.0)
+    assert sure.aleatoric.isfinite().all()

@@ -3,18 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bench.quality import turns
 from bench.quality.methods import METHODS
-from bench.quality.scores import TURNED, Found, Results, mean, scores, table
+from bench.quality.scores import TURNED, Found, Results, mean, scores, scores_table
 from bench.quality.settings import NAMES
-from bench.quality.turns import Turn, pooled
-from bench.quality.verdicts import CLAIM, SLACK, ahead, beats_all, own
+from bench.quality.turns import Turn
+from bench.quality.verdicts import CLAIM, SLACK, ahead, beats_all, comparable, own
 from credent.papers.seeds import estimate
 from credent.report import Column, Estimate, Note, Section, Table
 from credent.report.numbers import Value
 
 TURNS = (
     "On one test set the ECE of a network that is exactly right about itself is what the table's column says, give or"
-    " take a sixth of it, and the same images decide for all seeds. So training and test images were put together and"
+    " take a quarter of it, and the same images decide for all seeds. So training and test images were put together and"
     " cut into parts; each part is the test set of a run that was trained on the others. Validation images are in no"
     " part: they chose the settings, those of the rows above, and the temperatures of calibrated rows."
 )
@@ -22,43 +23,45 @@ TURNS = (
 
 def section(results: Results, data: str) -> Section | None:
     """Scores, the claim, and each other row with a credent one beside it; of rows that have had all parts."""
-    ended = scores(results, data, Turn)
-    parts = max((len(numbers["nll"]) for numbers in ended.values()), default=0)
-    found = {method: numbers for method, numbers in ended.items() if len(numbers["nll"]) == parts}
+    found = {method: scores(results, data, Turn)[method] for method in together(results, data)}
     if not found:
         return None
     names = {method: (METHODS[method].label, METHODS[method].library) for method in found}
-    whole = sorted((value, method) for method, value in together(results, data).items() if method in found)
+    pooled = sorted((value, method) for method, value in together(results, data).items())
+    parts = len(next(iter(found.values()))["nll"])
     return Section(
         f"{NAMES[data]}: every image once",
         (
             Note(TURNS),
             Table("Beside other libraries", CLAIM, tuple(beats_all(found))),
-            table(f"Mean over {parts} parts ± standard error, least NLL first", TURNED, found),
+            scores_table(f"Mean over {parts} parts ± standard error, least NLL first", TURNED, found),
             _pairs(found),
             Table(
                 "ECE of all images together, in which gaps of single runs that differ in sign are no fault",
                 (Column("method"), Column("library"), Column("ECE, 15 bins", "%", "lower")),
-                tuple((*names[method], value) for value, method in whole),
+                tuple((*names[method], value) for value, method in pooled),
             ),
         ),
     )
 
 
 def together(results: Results, data: str) -> dict[str, float]:
-    """By method, the ECE of the images of all its parts."""
-    of: dict[str, list[Mapping[str, Any]]] = {}
+    """By method that has had all its parts, the ECE of all images."""
+    of: dict[str, dict[int, Mapping[str, Any]]] = {}
+    parts: dict[str, int] = {}
     for cell, result in results.items():
-        if isinstance(cell, Turn) and cell.data == data and result:
-            of.setdefault(cell.method, []).append(result)
-    return {method: pooled(parts) for method, parts in of.items()}
+        if isinstance(cell, Turn) and cell.data == data:
+            of.setdefault(cell.method, {})[cell.seed] = result
+            parts[cell.method] = cell.parts
+    whole = {method: each for method, each in of.items() if len(each) == parts[method]}
+    return {method: turns.pooled(each.values()) for method, each in whole.items()}
 
 
 def _pairs(found: Found) -> Table:
     """Each other row, and of credent's that cost no more the best: one that has both scores lower, then least NLL."""
     rows: list[tuple[Value, ...]] = []
     ours = [method for method in found if own(method)]
-    for other in sorted(found.keys() - ours, key=lambda each: mean(found[each], "nll")):
+    for other in sorted(set(comparable(found)) - set(ours), key=lambda each: mean(found[each], "nll")):
         most = SLACK * mean(found[other], "cost")
         rivals = [method for method in ours if mean(found[method], "cost") <= most]
         if not rivals:

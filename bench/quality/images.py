@@ -21,7 +21,7 @@ _VAL_SHARE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Learning:
-    """What trials and training see: no test row is in it."""
+    """What trials and training see; of trials and finals no test row is in it."""
 
     train: TensorDataset
     val: TensorDataset
@@ -46,7 +46,7 @@ def learning(data: str, size: Size) -> Learning:
     return Learning(copies[0], copies[1], found.shape)
 
 
-def halves(data: str, size: Size) -> tuple[Learning, tuple[Tensor, Tensor]]:
+def learning_and_test(data: str, size: Size) -> tuple[Learning, tuple[Tensor, Tensor]]:
     """What is learnt from, and the test images."""
     test = _loaded(data).test
     return learning(data, size), test[: size.test or len(test)]
@@ -74,8 +74,7 @@ def scored(probs: Tensor, y: Tensor) -> dict[str, float]:
     """Accuracy, NLL, ECE of 15 bins, chance's part in it, and Brier score; what is no number has an infinite NLL."""
     if not probs.isfinite().all():
         return {"accuracy": 0.0, "nll": float("inf"), "ece": 1.0, "chance": 0.0, "brier": 2.0}
-    probs = probs.double().clamp_min(torch.finfo(torch.float32).tiny)
-    probs = probs / probs.sum(-1, keepdim=True)
+    probs = normalised(probs)
     return {
         "accuracy": metrics.accuracy(probs, y),
         "nll": metrics.nll(probs, y),
@@ -83,6 +82,12 @@ def scored(probs: Tensor, y: Tensor) -> dict[str, float]:
         "chance": metrics.ece_by_chance(probs, bins=15)[0],
         "brier": metrics.brier(probs, y),
     }
+
+
+def normalised(probs: Tensor) -> Tensor:
+    """In float64, none of them zero, which a float32 softmax may say."""
+    probs = probs.double().clamp_min(torch.finfo(torch.float32).tiny)
+    return probs / probs.sum(-1, keepdim=True)
 
 
 def entropy(probs: Tensor) -> Tensor:

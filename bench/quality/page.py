@@ -8,8 +8,7 @@ from bench.quality import every_image, uci
 from bench.quality.front import picture
 from bench.quality.methods import METHODS
 from bench.quality.race import Final, Trial
-from bench.quality.scores import MAIN, Results, mean, others, scores
-from bench.quality.scores import table as scored
+from bench.quality.scores import MAIN, Results, mean, others, scores, scores_table
 from bench.quality.settings import NAMES, TRIALS, Scale
 from bench.quality.turns import Turn
 from bench.quality.verdicts import CLAIM, own, verdicts, whole
@@ -24,7 +23,8 @@ HOW = (
     f" Everyone has {TRIALS} trials of (rate, knob), each rate and each knob once,"
     " and as many again, with the range moved by one place, where the best on Fashion-MNIST was at an end of a"
     " range that is not one of temperatures; they are judged by NLL on validation images. The best is run again"
-    " under new seeds, and only these runs see a test image. Ensembles take the trials of their member. The"
+    " under new seeds, and only these runs, and those on every image below, see a test image. Ensembles take"
+    " the trials of their member. The"
     " recipe's row has no trial here: its settings were chosen before, on validation images of Fashion-MNIST and"
     " with more trials, and so were those of several averaged networks. Averaged rows train at a constant rate and"
     " predict with the average of the weights; calibrated ones predict at the temperature that the validation"
@@ -60,14 +60,14 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
             Section(
                 NAMES[data],
                 (
-                    scored("Test images, least NLL first", MAIN, found),
+                    scores_table("Test images, least NLL first", MAIN, found),
                     *(
-                        [scored("A few test images alone, not to be compared with the others", MAIN, few)]
+                        [scores_table("A few test images alone, not to be compared with the others", MAIN, few)]
                         if few
                         else []
                     ),
                     picture("NLL against cost", points, ours, "training cost over plain PyTorch", "test NLL"),
-                    scored(f"Other images. {DOUBT} {SHIFTS}", others(data), found),
+                    scores_table(f"Other images. {DOUBT} {SHIFTS}", others(data), found),
                     _settings(results, data),
                 ),
             ),
@@ -127,9 +127,9 @@ def table(results: Results) -> str:
         for method, numbers in scores(results, data).items():
             for name, values in numbers.items():
                 writer.writerow((data, METHODS[method].label, METHODS[method].library, name, *_summary(values)))
-        for method, numbers in scores(results, data, Turn).items():
-            whole = {"ece_together": {0: every_image.together(results, data)[method]}}
-            for name, values in {**numbers, **whole}.items():
+        for method, ece in every_image.together(results, data).items():
+            numbers = {**scores(results, data, Turn)[method], "ece_together": {0: ece}}
+            for name, values in numbers.items():
                 row = (f"{data}/turns", METHODS[method].label, METHODS[method].library, name, *_summary(values))
                 writer.writerow(row)
     for (name, method), values in uci.scores(results).items():

@@ -9,7 +9,7 @@ from bench.quality.race import Final
 from bench.quality.settings import NAMES, STRANGERS
 from bench.quality.turns import Turn
 from credent.cells import Cell
-from credent.papers.seeds import estimate
+from credent.papers.seeds import by_seed, estimate
 from credent.report import Column, Table
 from credent.report.numbers import Value
 from credent.report.parts import Better
@@ -61,17 +61,21 @@ def scores(
     results: Results, data: str, kind: type[Final] | type[Turn] = Final
 ) -> dict[str, dict[str, dict[int, float]]]:
     """Numbers by method, by name, by seed, of the finished finals of a data set, or of its parts."""
-    ended = {cell: result for cell, result in results.items() if isinstance(cell, kind) and cell.data == data}
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for cell, result in ended.items():
-        numbers = found.setdefault(cell.method, {})
+    for method in dict.fromkeys(cell.method for cell in results if isinstance(cell, kind) and cell.data == data):
+        found[method] = {}
         for score in (*MAIN, *others(data)):
-            if score.name in result:  # runs of before knew no chance
-                numbers.setdefault(score.name, {})[cell.seed] = float(result[score.name])
+            having = {
+                cell: result  # runs of before knew no chance
+                for cell, result in results.items()
+                if isinstance(cell, kind) and (cell.data, cell.method) == (data, method) and score.name in result
+            }
+            if having:
+                found[method][score.name] = by_seed(having, score.name)
     return found
 
 
-def table(caption: str, columns: Sequence[Score], found: Found) -> Table:
+def scores_table(caption: str, columns: Sequence[Score], found: Found) -> Table:
     """A row each, least NLL first."""
     rows: list[tuple[Value, ...]] = []
     for method in sorted(found, key=lambda name: mean(found[name], "nll")):

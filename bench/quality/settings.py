@@ -62,12 +62,11 @@ _FEW = (
     *("map", "vi", "vi_default", "vl", "psgld", "ir"),
     *("ensemble", "dropout", "ivon", "laplace_last", "bayesian_torch_mended"),
 )
-_SINGLE = (
-    *("map", "vi", "map_calibrated", "map_two", "map_two_calibrated", "dropout_averaged"),
-    *("dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
+_TURNS = (
+    *("map", "vi", "map_calibrated", "map_two", "map_two_calibrated", "map_four_calibrated"),
+    *("ensemble", "dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
     *("bayesian_torch", "bayesian_torch_mended", "blitz_mended", "torchbnn_mended"),
 )
-_SEVERAL = ("map_four", "map_four_calibrated", "vi_default", "ensemble")
 
 SCALES = {
     "smoke": Scale(
@@ -87,7 +86,7 @@ SCALES = {
         seeds=(1, 2, 3),
         close={"fashion_mnist": ("map_two", "map_four", "dropout_averaged", "ensemble", "dropout")},
         more=(4, 5, 6, 7, 8, 9, 10),
-        turns={"fashion_mnist": (*_SINGLE, *_SEVERAL)},
+        turns={"fashion_mnist": _TURNS},
     ),
     "full": Scale(
         {

@@ -23,7 +23,7 @@ from bench.peers import Bayesian, Task, plain
 from bench.quality.images import Learning
 from bench.quality.methods import Method
 from bench.quality.settings import Size
-from credent import calibrate
+from credent import calibrate, predict
 from credent.data import batches
 from credent.families import Mixture
 from credent.models import LeNet5
@@ -69,6 +69,7 @@ class Trained:
 
     method: Method
     members: list[Callable[[Tensor], Tensor]]
+    """Whose probabilities are averaged."""
     clock: Clock
     plain: nn.Module
     predicting: Clock = field(default_factory=Clock)
@@ -76,7 +77,7 @@ class Trained:
     @property
     def cost(self) -> float:
         """Of training, over one plain network's."""
-        return self.clock.ratio * len(self.members) * self.method.passes
+        return self.clock.ratio * self.method.members * self.method.passes
 
     def probabilities(self, x: Tensor) -> Tensor:
         """Averaged over members, draws and whatever the method averages over."""
@@ -102,18 +103,16 @@ def train(method: Method, data: Learning, lr: float, knob: float, size: Size, se
         objectives.append(made.objective)
     if method.calibrated:
         known = [each for each in objectives if each is not None]
-        clock.time(lambda: _calibrate(known, data, size), count=0)
+        members = [clock.time(lambda: _calibrated(known, data, size), count=0)]
     return Trained(method, members, clock, reference.eval())
 
 
-def _calibrate(objectives: list[Objective], data: Learning, size: Size) -> None:
-    """The temperature that suits the validation images best when all members predict them together."""
-    x, y = data.val[:]
+def _calibrated(objectives: list[Objective], data: Learning, size: Size) -> Callable[[Tensor], Tensor]:
+    """All members as one, at the temperature that suits the validation images best when they predict together."""
     first, posterior = objectives[0], Mixture([each.posterior for each in objectives])
     options = {"samples": size.draws * len(objectives), "how": first.how}
-    temperature = calibrate(first.net, posterior, first.likelihood, x, y, **options)
-    for each in objectives:
-        each.likelihood.get_buffer("temperature").fill_(temperature)
+    calibrate(first.net, posterior, first.likelihood, *data.val[:], **options)
+    return lambda x: predict(first.net, posterior, first.likelihood, x, **options).probs
 
 
 def _network(data: Learning, seed: int) -> nn.Module:

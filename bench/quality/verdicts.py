@@ -57,7 +57,7 @@ def ahead(first: Mapping[str, dict[int, float]], second: Mapping[str, dict[int, 
     return better and mean(first, "cost") <= SLACK * mean(second, "cost")
 
 
-def _comparable(found: Found) -> list[str]:
+def comparable(found: Found) -> list[str]:
     """Rows with finite scores that have learnt: who says one in ten of everything is calibrated for nothing."""
     return [
         method
@@ -70,32 +70,33 @@ def beats_all(found: Found) -> list[tuple[str, str, str]]:
     """By one row of credent alone, and by all of them together: each other one by the one that suits its cost."""
     alone = "One credent method has lower NLL and lower ECE than every other library's, at no more cost of training"
     together = "Each other library's row has a credent one of lower NLL and lower ECE, at no more cost of training"
-    rows = _comparable(found)
+    rows = comparable(found)
     ours, others = ([method for method in rows if own(method) is mine] for mine in (True, False))
     if not ours or not others:
         return [
             (claim, "not testable", "No row of another library, or none of credent's.") for claim in (alone, together)
         ]
+    unlearnt = [METHODS[method].label for method in found if method not in rows]
     beaten = {method: [other for other in others if ahead(found[method], found[other])] for method in ours}
     best = max(ours, key=lambda method: len(beaten[method]))
     told = f"{METHODS[best].label} does so against {len(beaten[best])} of {len(others)}"
+    every = [other for each in beaten.values() for other in each]
     return [
-        _claimed(alone, others, beaten[best], told),
-        _claimed(
-            together, others, [other for each in beaten.values() for other in each], "There is one for the others"
-        ),
+        _claimed(alone, others, beaten[best], told, unlearnt),
+        _claimed(together, others, every, "There is one for the others", unlearnt),
     ]
 
 
-def _claimed(claim: str, others: list[str], beaten: list[str], told: str) -> tuple[str, str, str]:
+def _claimed(claim: str, others: list[str], beaten: list[str], told: str, unlearnt: list[str]) -> tuple[str, str, str]:
     left = [METHODS[other].label for other in others if other not in beaten]
     evidence = f"{told}; not against {', '.join(left)}" if left else "Against all of them"
-    return claim, "no" if left else "yes", f"{evidence} (5 % of cost is taken for noise)."
+    without = f" Not compared, having learnt nothing or diverged: {', '.join(unlearnt)}." if unlearnt else ""
+    return claim, "no" if left else "yes", f"{evidence} (5 % of cost is taken for noise).{without}"
 
 
 def _default_on_front(found: Found) -> list[tuple[str, str, str]]:
     """Among all rows, and beside other libraries alone: the same method may be better when it is tuned."""
-    points = {method: (mean(found[method], "cost"), mean(found[method], "nll")) for method in _comparable(found)}
+    points = {method: (mean(found[method], "cost"), mean(found[method], "nll")) for method in comparable(found)}
     rivals = {method: at for method, at in points.items() if method == "vi_default" or not own(method)}
     rows = []
     for claim, among in (

@@ -32,9 +32,10 @@ _STREAM = 3 * 2**30  # masks shall not follow the noise of weights, which has th
 
 @contextmanager
 def dropping(module: nn.Module, seed: int | None) -> Iterator[None]:
-    """Within: its dropout layers drop, and nothing else of its mode changes.
+    """Within: its dropout layers drop, not in place, and nothing else of its mode changes.
 
-    Masks are those of the seed, and torch's generators come back as they were; None goes on with theirs.
+    Masks are those of the seed, but for cuDNN's recurrent layers, which keep a state of their own, and torch's
+    generators come back as they were; None goes on with theirs.
     """
     layers = [m for m in module.modules() if _rate(m) > 0]
     if not layers:
@@ -42,25 +43,45 @@ def dropping(module: nn.Module, seed: int | None) -> Iterator[None]:
             f"dropout=True, and {type(module).__name__} has no layer that drops: train it with nn.Dropout(p) where it"
             " should, or leave dropout=True out. F.dropout in a forward of your own cannot be kept on."
         )
-    modes = [layer.training for layer in layers]
+    modes = [(layer, layer.training) for layer in layers]
+    inplace = [layer for layer in layers if isinstance(layer, _DropoutNd) and layer.inplace]
     fused = torch.backends.mha.get_fastpath_enabled()
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(_STREAM + seed)
+    with _stream(module, seed):
         try:
             torch.backends.mha.set_fastpath_enabled(False)  # encoder layers in evaluation mode would skip their dropout
             for layer in layers:
                 layer.training = True
+            for layer in inplace:
+                layer.inplace = False  # what they are given may be the caller's, and the next pass's
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)
-            for layer, training in zip(layers, modes, strict=True):
+            for layer, training in modes:
                 layer.training = training
+            for layer in inplace:
+                layer.inplace = True
+
+
+@contextmanager
+def _stream(module: nn.Module, seed: int | None) -> Iterator[None]:
+    """Within: torch's generators of the module's devices are those of the seed; no other is touched."""
+    if seed is None:
+        yield
+        return
+    gpus = {p.device for p in module.parameters() if p.device.type == "cuda"}
+    with torch.random.fork_rng(gpus):
+        own = (_STREAM + seed) % 2**64
+        torch.default_generator.manual_seed(own)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(own)
+        yield
 
 
 def _rate(module: nn.Module) -> float:
-    """Of a layer whose mode says nothing but whether it drops."""
+    """Of a layer whose mode says nothing but whether it drops; one recurrent layer alone has nothing between layers."""
     if isinstance(module, _DropoutNd):
         return module.p
-    return float(module.dropout) if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else 0.0
+    if isinstance(module, nn.RNNBase):
+        return float(module.dropout) if module.num_layers > 1 else 0.0
+    return float(module.dropout) if isinstance(module, nn.MultiheadAttention) else 0.0

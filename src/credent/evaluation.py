@@ -1,7 +1,7 @@
 """A trained run on data it never saw: the scores, and the numbers behind the pictures.
 
-Classification: accuracy, NLL, Brier, ECE and MCE at 10 and 15 bins, and how well uncertainty tells strange inputs from
-familiar ones (AUROC of the predictive entropy and of the mutual information).
+Classification: accuracy, NLL, Brier, ECE and MCE at 10 and 15 bins, what chance alone makes of the ECE, and how well
+uncertainty tells strange inputs from familiar ones (AUROC of the predictive entropy and of the mutual information).
 Regression: RMSE, NLL, CRPS, and coverage and width of 95 % intervals, all in the target's original units.
 
 Strange inputs are made from the test inputs: `shuffled` permutes the pixels of each (same values, no shape), `noise`

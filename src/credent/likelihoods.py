@@ -48,10 +48,6 @@ class Likelihood(nn.Module, ABC):
         """-(1/n) sum_i log p(y_i | f_i), what a batch pays."""
         return -self.log_prob(outputs, y).mean()
 
-    def tempered(self, outputs: Tensor) -> Tensor:
-        """Outputs as predictions take them: divided by a temperature where the likelihood has one."""
-        return outputs
-
     @abstractmethod
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Targets drawn from p(y | outputs), shaped as observed ones are."""
@@ -83,7 +79,8 @@ class Categorical(Likelihood):
     `"logistic"` squashes each by itself and normalises, p_k = s(f_k) / sum_j s(f_j), which is the softmax of log s(f):
     there no output wins by being large, only by the others' being small.
 
-    `temperature`, one unless `credent.calibrate` has set it, divides the outputs in predictions, and nowhere else.
+    `temperature`, T, one unless `credent.calibrate` has set it, is that of predictions, whose averaged probabilities
+    are raised to 1/T, and of nothing else.
     """
 
     temperature: Tensor
@@ -94,10 +91,6 @@ class Categorical(Likelihood):
         if link not in ("softmax", "logistic"):
             raise InputError(f"Categorical(link={link!r}): write 'softmax' or 'logistic'.")
         self.link = link
-
-    def tempered(self, outputs: Tensor) -> Tensor:
-        """f / T."""
-        return outputs / self.temperature
 
     def logits(self, outputs: Tensor) -> Tensor:
         """What the softmax is taken of, shaped as the outputs."""
@@ -139,7 +132,7 @@ class Categorical(Likelihood):
 
     def predictive(self, outputs: Iterable[Tensor]) -> ClassPredictive:
         """Averaged class probabilities."""
-        return ClassPredictive.average(_log_softmax(self.logits(self.tempered(f))) for f in outputs)
+        return ClassPredictive.average(_log_softmax(self.logits(f)) for f in outputs).at(float(self.temperature))
 
     def _check(self, outputs: Tensor, y: Tensor) -> None:
         self._check_shape(outputs, y)
@@ -181,10 +174,6 @@ class Bernoulli(Likelihood):
         super().__init__()
         self.register_buffer("temperature", torch.ones(()))
 
-    def tempered(self, outputs: Tensor) -> Tensor:
-        """f / T."""
-        return outputs / self.temperature
-
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Log-likelihood of each datum, (n,)."""
         _same_shape("Bernoulli", outputs, y)
@@ -204,7 +193,7 @@ class Bernoulli(Likelihood):
 
     def predictive(self, outputs: Iterable[Tensor]) -> BinaryPredictive:
         """Averaged probabilities."""
-        return BinaryPredictive.average(self.tempered(f) for f in outputs)
+        return BinaryPredictive.average(outputs).at(float(self.temperature))
 
 
 class Gaussian(Likelihood):

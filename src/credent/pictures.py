@@ -124,7 +124,11 @@ def _scale_ratio(history: Sequence[dict[str, Any]]) -> list[Figure]:
 def _trust(pred: ClassPredictive, y: Tensor) -> list[Figure]:
     bins = metrics.reliability(pred.probs, y, bins=15)
     diagram = plots.reliability_diagram(
-        *(bins.lower, bins.upper, bins.confidence, bins.accuracy, bins.count),
+        bins.lower,
+        bins.upper,
+        bins.confidence,
+        bins.accuracy,
+        bins.count,
         ece=metrics.ece(pred.probs, y, bins=15),
         chance=metrics.ece_by_chance(pred.probs, bins=15),
     )

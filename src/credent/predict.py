@@ -12,6 +12,9 @@ The loop runs over draws outside and over chunks of the inputs inside: each draw
 and the result does not depend on the chunks. Where only the last layers are random, what lies before them is run
 twice and not for every draw. The network is in evaluation mode meanwhile and comes back as it was.
 
+With its dropout on (`credent.dropout`) every pass has masks z_s too, f(x; w_s, z_s): draws are then made again until
+there are as many passes as samples, the whole network is run in each, and the chunks decide which masks they are.
+
 >>> from credent.families import Draws
 >>> from credent.likelihoods import Gaussian
 >>> net = nn.Linear(1, 1, bias=False)
@@ -24,7 +27,7 @@ twice and not for every draw. The network is in evaluation mode meanwhile and co
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import chain, count, islice
+from itertools import count
 from typing import Any, Literal
 
 import torch
@@ -41,6 +44,7 @@ from credent.predictive import Predictive
 from credent.tail import Tail
 
 How = Literal["sampled", "linearised", "mean"]
+_APART = 2**19  # between the seeds of two turns at the same posterior
 
 
 @torch.no_grad()
@@ -64,8 +68,9 @@ def predict(
     at a time. The same `seed` gives the same draws and so the same numbers; None takes fresh ones. `statistics`,
     batches of training data, re-estimates BatchNorm's statistics for each draw, which otherwise stay the network's.
     More than `max_bytes` for the outputs that must be held (of one draw for classes, of all draws for regression) is
-    refused after the first chunk. With `dropout` the network's own dropout layers stay on: each of the `samples` passes
-    has masks of its own, also where the posterior is a point, and `batch_size` decides which.
+    refused after the first chunk. With `dropout` the network's own dropout layers stay on: each pass has masks of its
+    own, and where a posterior has fewer draws than `samples`, as a point has, all are used equally often, until there
+    are at least as many passes.
     """
     size = _length(x)
     if size == 0:
@@ -85,14 +90,11 @@ def predict(
     tail = Tail(network)
     mean = posterior.mean() if how != "sampled" else {}
 
-    def once() -> Iterable[Params]:
-        return [mean] if how == "mean" else posterior.draws(samples, seed)
-
-    # with dropout over and over: a posterior with fewer draws than samples, such as a point, has several masks for each
-    passes = islice(chain.from_iterable(once() for _ in count()), samples) if dropout and samples else once()
+    def drawn(turn: int) -> Iterable[Params]:
+        return [mean] if how == "mean" else posterior.draws(samples, None if seed is None else seed + turn * _APART)
 
     def outputs() -> Iterator[Tensor]:
-        for index, params in enumerate(passes):
+        for index, params in enumerate(_again(drawn, samples) if dropout else drawn(0)):
             held = (samples or index + 1) if likelihood.keeps_draws and (how != "mean" or dropout) else 1
             with normalised(network, mean or params, statistics, x):
                 if samples != 1 and how != "mean" and not dropout:
@@ -106,6 +108,22 @@ def predict(
 
     with network.evaluating(), dropping(net, seed) if dropout else nullcontext():
         return likelihood.predictive(outputs())
+
+
+def _again(drawn: Callable[[int], Iterable[Params]], samples: int | None) -> Iterator[Params]:
+    """Draws over and over until there are at least `samples`, each as often as the others: a point has many masks."""
+    made = 0
+    for turn in count():
+        before = made
+        for params in drawn(turn):
+            made += 1
+            yield params
+        if samples is None and made == 1:
+            raise InputError(
+                "predict(samples=None, dropout=True): one set of weights, so say how many masks: samples=32."
+            )
+        if samples is None or made >= samples or made == before:
+            return
 
 
 def check_statistics(statistics: Iterable[Any] | None) -> None:

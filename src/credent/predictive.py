@@ -6,6 +6,9 @@ what the draws disagree about (epistemic, falls with more data) and what each dr
     classes:     entropy H[p] = mutual information + mean_s H[p_s]           (nats)
     regression:  stddev^2     = Var_s[f_s] + mean_s scale_s^2                (squared units of y)
 
+Of classes, `at(T)` is the prediction at a temperature, p_T ~ p^(1/T): how much doubt there is changes, and whose it is
+does not, so that the parts of the entropy keep their shares of it.
+
 Shapes: n inputs, C classes, D outputs, S draws. `ClassPredictive`: probs, stddev (n, C); entropies (n,).
 `BinaryPredictive`: everything (n, D). `GaussianPredictive`: mean, stddev, epistemic, aleatoric, entropy (n, D).
 
@@ -20,7 +23,7 @@ ClassPredictive(shape (1, 2), 2 draws)
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -56,6 +59,14 @@ class ClassPredictive:
             total.add(log_p)
         log_mean, stddev, entropy = total.mean()
         return cls(log_mean, stddev, entropy.sum(-1), total.count)
+
+    def at(self, temperature: float) -> "ClassPredictive":
+        """At another temperature; the likeliest class stays, and `stddev` is still that of the draws as they are."""
+        if temperature == 1:
+            return self
+        tempered = (self.log_probs / temperature).log_softmax(-1)
+        entropy: Tensor = torch.special.entr(tempered.exp()).sum(-1)
+        return replace(self, log_probs=tempered, aleatoric=_share(self.aleatoric, self.entropy, entropy))
 
     @property
     def probs(self) -> Tensor:
@@ -133,6 +144,15 @@ class BinaryPredictive:
             zeros.add(functional.logsigmoid(-logit))
         (log_probs, stddev, entropy), (log_complements, _, rest) = ones.mean(), zeros.mean()
         return cls(log_probs, log_complements, stddev, entropy + rest, ones.count)
+
+    def at(self, temperature: float) -> "BinaryPredictive":
+        """At another temperature; what is likelier than not stays so, and `stddev` is that of the draws as they are."""
+        if temperature == 1:
+            return self
+        logits = (self.log_probs - self.log_complements) / temperature
+        one, zero = functional.logsigmoid(logits), functional.logsigmoid(-logits)
+        tempered = replace(self, log_probs=one, log_complements=zero)
+        return replace(tempered, aleatoric=_share(self.aleatoric, self.entropy, tempered.entropy))
 
     @property
     def probs(self) -> Tensor:
@@ -272,6 +292,11 @@ Predictive = ClassPredictive | BinaryPredictive | GaussianPredictive
 def _brief(pred: "Predictive") -> str:
     """What is predicted and from how many draws; thousands of numbers in a terminal say nothing."""
     return f"{type(pred).__name__}(shape {tuple(pred.mean.shape)}, {pred.num_draws} draws)"
+
+
+def _share(part: Tensor, whole: Tensor, other: Tensor) -> Tensor:
+    """As much of another whole; of nothing, nothing."""
+    return torch.where(whole > 0, part / whole, 0.0).clamp(max=1.0) * other
 
 
 def _same_shape(y: Tensor, prediction: Tensor) -> None:

@@ -50,13 +50,7 @@ REALS = torch.linspace(-1, 1, 14).reshape(7, 2)
 YES_NO = torch.tensor([[1.0], [0.0], [1.0], [1.0], [0.0], [0.0], [1.0]])
 
 
-def at(likelihood, temperature):
-    likelihood.temperature.fill_(temperature)
-    return likelihood
-
-
 CASES = {
-    "calibrated": (at(Categorical(), 3.0), 3, CLASSES, lambda f: (f / 3).log_softmax(-1)[torch.arange(7), CLASSES]),
     "categorical": (Categorical(), 3, CLASSES, lambda f: f.log_softmax(-1)[torch.arange(7), CLASSES]),
     "bernoulli": (Bernoulli(), 1, YES_NO, lambda f: torch.where(YES_NO > 0, f, -f).sigmoid().log()[:, 0]),
     "gaussian": (Gaussian(scale=0.5), 2, REALS, lambda f: normal(f, torch.tensor(0.5).double(), REALS.double())),
@@ -91,6 +85,18 @@ def test_the_gradient_is_that_of_the_log_of_the_mean_prediction(case, batch_size
     single = Averaged(net.float(), draws_around(net, 6, 0.5), likelihood, samples=None)
     close = single.gradient(x.detach().float(), y)[1]
     torch.testing.assert_close(close, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_a_temperature_is_in_the_prediction_and_not_in_the_gradient():
+    net = mlp(3).double()
+    posterior = draws_around(net, 6, scale=0.5)
+    x = torch.randn(7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    plain, tempered = Categorical(), Categorical()
+    tempered.temperature.fill_(3.0)
+    raw, expected = Averaged(net, posterior, plain, samples=None).gradient(x, CLASSES)
+    found, gradient = Averaged(net, posterior, tempered, samples=None).gradient(x, CLASSES)
+    assert torch.equal(gradient, expected)
+    torch.testing.assert_close(found.log_probs, (raw.log_probs / 3).log_softmax(-1))
 
 
 def test_the_gradient_of_a_sure_network_does_not_vanish():

@@ -6,7 +6,7 @@ import io
 import pytest
 import torch
 from bench.quality import every_image, page, turns
-from bench.quality.images import Learning
+from bench.quality.images import Learning, scored
 from bench.quality.race import Trial
 from bench.quality.settings import SCALES, Size
 from bench.quality.turns import Turn, bins, pooled, turned
@@ -45,8 +45,16 @@ def test_every_image_is_tested_once_by_a_run_that_did_not_learn_it() -> None:
 
 
 def test_a_turn_is_scored_on_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "halves", lambda data, size: _halves())
-    found = Turn("fashion_mnist", "map", 1e-3, 0.1, SIZE, seed=2, parts=PARTS).run()
+    asked: list[Tensor] = []
+
+    def watched(probs: Tensor, y: Tensor) -> dict[str, float]:
+        asked.append(y)
+        return scored(probs, y)
+
+    monkeypatch.setattr(turns, "learning_and_test", lambda data, size: _halves())
+    monkeypatch.setattr(turns, "scored", watched)
+    found = Turn("fashion_mnist", "map", 1e-3, 0.1, SIZE, seed=PARTS, parts=PARTS).run()
+    assert torch.equal(asked[0], turned(*_halves(), PARTS - 1, PARTS)[1][1])
     assert sum(found["bins"]["count"]) == 6
     assert found["accuracy"] == pytest.approx(sum(found["bins"]["hits"]) / 6)
     assert found["ece"] == pytest.approx(pooled([found]))
@@ -60,7 +68,14 @@ def test_bins_of_parts_sum_to_those_of_all_images() -> None:
     y = torch.multinomial(probs, 1, generator=generator)[:, 0]
     split = [{"bins": bins(p, t)} for p, t in zip(probs.split(130), y.split(130), strict=True)]
     assert pooled(split) == pytest.approx(metrics.ece(probs, y, bins=15), rel=1e-12)
-    assert sum(metrics.ece(p, t, bins=15) for p, t in zip(probs.split(130), y.split(130), strict=True)) > pooled(split)
+    each = sum(len(t) / 500 * metrics.ece(p, t, bins=15) for p, t in zip(probs.split(130), y.split(130), strict=True))
+    assert each > 1.2 * pooled(split)
+
+
+def test_predictions_that_are_no_numbers_have_no_bins() -> None:
+    probs, y = torch.full((3, 2), float("nan")), torch.zeros(3, dtype=torch.long)
+    assert bins(probs, y) == {}
+    assert pooled([{"bins": {}}]) == float("inf")
 
 
 def test_only_methods_that_the_scale_names_take_turns_at_the_chosen_setting() -> None:
@@ -76,7 +91,7 @@ def _results() -> dict[Turn, dict[str, object]]:
     for method, nll, ece, cost in (("map_two", 0.2, 0.01, 1.0), ("ivon", 0.25, 0.02, 1.1), ("dropout", 0.3, 0.03, 0.5)):
         for part in range(1, PARTS + 1):
             shared = {"count": [10.0], "confidence": [8.0], "hits": [7.0 + part / 2]}
-            numbers = {"nll": nll + part, "ece": ece + part / 100, "cost": cost, "accuracy": 0.9, "brier": 0.1}
+            numbers = {"nll": nll + part / 10, "ece": ece + part / 100, "cost": cost, "accuracy": 0.9, "brier": 0.1}
             found[Turn("fashion_mnist", method, 1e-3, 0.1, SIZE, part, PARTS)] = {**numbers, "bins": shared}
     return found
 
@@ -105,7 +120,7 @@ def test_a_row_that_costs_less_than_all_of_credents_has_nobody_beside_it() -> No
 def test_the_table_for_machines_has_parts_and_all_images() -> None:
     rows = list(csv.DictReader(io.StringIO(page.table(_results()))))
     mine = {row["score"]: row for row in rows if row["data"] == "fashion_mnist/turns" and row["method"] == "IVON"}
-    assert (mine["nll"]["mean"], mine["nll"]["runs"]) == ("2.25", "3")
+    assert (mine["nll"]["mean"], mine["nll"]["runs"]) == ("0.45", "3")
     assert float(mine["ece_together"]["mean"]) == pytest.approx(0.0)
 
 

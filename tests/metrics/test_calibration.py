@@ -174,7 +174,7 @@ def test_ece_by_chance_is_that_of_labels_that_follow_the_confidences(n, scheme):
 
 
 def test_ece_by_chance_of_certainty_is_nothing():
-    assert ece_by_chance(torch.eye(3) * (1 + 1e-12)) == (0.0, 0.0)
+    assert ece_by_chance(torch.eye(3, dtype=torch.float64) * (1 + 1e-12)) == (0.0, 0.0)
 
 
 def test_ece_by_chance_takes_probabilities_alone():

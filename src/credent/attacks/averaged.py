@@ -10,7 +10,8 @@ It is summed over draws as they come, each weighed against the largest p(y | f_s
 Slopes of the log-likelihood are taken in float64 and scaled to one for each input while they pass through the network:
 a float32 network that is sure of itself, p(y | x) = 1 to seven digits, has a gradient too, and hides it otherwise.
 
-Several outputs of one datum are one event, whose probability is that of all of them together.
+Several outputs of one datum are one event, whose probability is that of all of them together. Where predictions have a
+temperature, the gradient is that of the average before it: a temperature changes no decision, and may hide a slope.
 
 Shapes: x (n, ...) of floats, y as the likelihood takes it; gradients as x, in float64.
 
@@ -105,7 +106,7 @@ class Averaged:
     @torch.inference_mode(False)
     @torch.no_grad()
     def gradient(self, x: Tensor, y: Tensor) -> tuple[Predictive, Tensor]:
-        """The prediction at x, and d/dx log p(y | x), (n, ...)."""
+        """The prediction at x, and d/dx log p(y | x), (n, ...), of the average before its temperature."""
         network = Network(self.net)
         total = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
         weight = torch.zeros(len(x), dtype=torch.float64, device=x.device)
@@ -138,7 +139,7 @@ class Averaged:
             x, y = x.detach().clone().requires_grad_(), y.clone()  # tensors of inference mode have no gradients
             outputs = network(params, x)
             f = outputs.detach().double().requires_grad_()
-            log_prob = self.likelihood.log_prob(self.likelihood.tempered(f), y)
+            log_prob = self.likelihood.log_prob(f, y)
             if not bool(log_prob.isfinite().all()):
                 raise NonFiniteError(
                     "the log-likelihood of an input under attack is not finite, and neither is its gradient: look at"

@@ -271,7 +271,8 @@ class VL(Objective):
     def predict(self, x: Any, samples: int | None = 32, **options: Any) -> Predictive:
         """What the posterior says about `x`.
 
-        `how="mean"` is the paper's choice and the default for classes; it has no epistemic part. `how="linearised"`,
+        `how="mean"` is the paper's choice and the default for classes; the weights have no part in its doubt.
+        `how="linearised"`,
         the default for regression, has one, and fits the expansion. `how="sampled"` runs the network at drawn weights,
         where the quadratic that VL fitted may no longer hold; a warning says when it disagrees by more than noise.
         """
@@ -286,7 +287,7 @@ class VL(Objective):
                 stacklevel=2,
             )
         pred = super().predict(x, samples, **options)
-        if how == "sampled":
+        if how == "sampled" and not options.get("dropout"):  # masks disagree by themselves
             warn_of_disagreement(pred, super().predict(x, 1, **(options | {"how": "mean"})))
         return pred
 

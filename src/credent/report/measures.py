@@ -43,6 +43,12 @@ MEASURES: dict[str, Measure] = {
         "lower",
         "How far its stated confidence is from how often it is right. 0% means that its percentages can be believed.",
     ),
+    "ece_by_chance": Measure(
+        "ECE by chance",
+        "%",
+        "lower",
+        "The calibration error that perfectly honest confidences have on so few inputs.",
+    ),
     "brier": Measure(
         "Brier score", "", "lower", "Squared distance of its probabilities from the truth: 0 is perfect, 2 is worst."
     ),
