@@ -50,6 +50,8 @@ def test_it_is_the_least_nll_of_the_mixture(draws):
     assert float(likelihood.temperature) == pytest.approx(found)
     after = cr.predict(Given(outputs[0]), posterior, likelihood, rows(200), samples=None)
     assert -after.log_prob(y).mean().item() == pytest.approx(naive_nll(outputs, y.numpy(), found), abs=1e-5)
+    again = cr.calibrate(Given(outputs[0]), posterior, likelihood, rows(200), y, samples=None)
+    assert again == pytest.approx(found, rel=1e-4)  # it begins anew
     likelihood.temperature.fill_(1.0)
     raw = cr.predict(Given(outputs[0]), posterior, likelihood, rows(200), samples=None)
     assert torch.equal(after.label, raw.label)
