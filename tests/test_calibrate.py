@@ -135,6 +135,8 @@ def test_what_cannot_be_calibrated():
         cr.calibrate(Given(outputs), draws, likelihood, rows(2), torch.tensor([0, 5]), samples=None)
     with pytest.raises(InputError, match="targets 0 or 1"):
         cr.calibrate(Given(outputs), draws, Bernoulli(), rows(2), torch.full((2, 2), 0.3), samples=None)
+    with pytest.raises(InputError, match=r"got ndarray: torch\.as_tensor\(y\)"):
+        cr.calibrate(Given(outputs), draws, likelihood, rows(2), np.array([0, 1]), samples=None)
     with pytest.raises(InputError, match="not all finite"):
         cr.calibrate(Given(outputs), Draws([{"outputs": outputs / 0}]), likelihood, rows(2), torch.tensor([0, 1]))
     assert likelihood.temperature == 1

@@ -52,7 +52,8 @@ def test_it_is_a_loop_in_training_mode_of_the_dropout_alone():
     with dropping(net.eval(), seed=3), torch.no_grad():
         for _ in range(6):
             hidden = net[1](net[0](x))
-            mask = torch.nn.functional.dropout(torch.ones_like(hidden), RATE, training=True)
+            mask = net[2](torch.ones_like(hidden))
+            assert set(mask.unique().tolist()) <= {0.0, 1 / (1 - RATE)}
             passes.append(net[3](hidden * mask).softmax(-1))
     assert torch.allclose(pred.probs, torch.stack(passes).mean(0), rtol=1e-12)
     assert pred.num_draws == 6
@@ -74,8 +75,9 @@ def test_weights_and_masks_are_drawn_together():
 def test_masks_do_not_follow_the_noise_of_weights(other):
     """Seeds of a prediction's draws, of its second turn, of members of a mixture and of a recipe's sampler."""
     numbers = torch.rand(10_000, generator=torch.Generator().manual_seed(other))
-    with dropping(nn.Dropout(0.5), seed=0):
-        masks = torch.rand(10_000)
+    layer = nn.Dropout(0.5).eval()
+    with dropping(layer, seed=0):
+        masks = layer(torch.ones(10_000))
     assert abs(torch.corrcoef(torch.stack([numbers, masks]))[0, 1]) < 4 / 100
 
 
@@ -289,6 +291,30 @@ def test_layers_with_a_rate_of_their_own_drop(kind):
     still = predict(net, point(net), likelihoods.Gaussian(scale=1.0), x, samples=8).epistemic
     assert spread.mean() > 1e-3
     assert still.max() == 0
+
+
+class Reading(nn.Module):
+    """Attention that reads a layer's rate, and drops by itself in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.dropout, self.last = nn.Dropout(RATE), nn.Dropout(RATE), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.last(nn.functional.dropout(self.first(x), self.dropout.p, self.training))
+
+
+def test_layers_that_are_read_and_not_run_are_warned_of():
+    net = Reading().double()
+    with pytest.warns(UserWarning, match="dropout did not run"):
+        predict(net, point(net), likelihoods.Categorical(), inputs(), samples=2, dropout=True)
+    assert not net.dropout._forward_pre_hooks
+
+
+def test_a_rate_is_no_answer():
+    net = dropped()
+    with pytest.raises(InputError, match="at their own rates"):
+        predict(net, point(net), likelihoods.Categorical(), inputs(), dropout=0.5)
 
 
 class Alone(Recurrent):

@@ -6,8 +6,9 @@ A network that was trained with dropout has learnt to be right under many masks,
 does not know [Gal & Ghahramani 2016]. Masks are drawn for each input by itself, and for any posterior of the weights: a
 point, for which this is Monte-Carlo dropout as it is known, or draws of it.
 
-Layers that drop are torch's dropout modules, and recurrent and attention layers with a rate; the network is otherwise
-as it was found. `F.dropout` in a `forward` of your own looks at a mode that norm layers share, and is not reached.
+Layers that drop are torch's dropout modules, and its recurrent and attention layers with a rate; the network is
+otherwise as it was found. A `forward` that drops by itself, by `F.dropout` or as Hugging Face's attention does, looks at
+a mode that it shares with much else, and is not reached: layers of which it reads but the rate are warned of.
 
 >>> net = nn.Sequential(nn.BatchNorm1d(1), nn.Dropout(0.5)).eval()
 >>> with dropping(net, seed=0):
@@ -18,6 +19,7 @@ as it was found. `F.dropout` in a `forward` of your own looks at a mode that nor
 1.0
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,7 +45,8 @@ def dropping(module: nn.Module, seed: int | None) -> Iterator[None]:
             f"dropout=True, and {type(module).__name__} has no layer that drops: train it with nn.Dropout(p) where it"
             " should, or leave dropout=True out. F.dropout in a forward of your own cannot be kept on."
         )
-    modes = [(layer, layer.training) for layer in layers]
+    modes, called = [(layer, layer.training) for layer in layers], set[nn.Module]()
+    hooks = [layer.register_forward_pre_hook(lambda layer, _: called.add(layer)) for layer in layers]
     inplace = [layer for layer in layers if isinstance(layer, _DropoutNd) and layer.inplace]
     fused = torch.backends.mha.get_fastpath_enabled()
     with _stream(module, seed):
@@ -54,12 +57,25 @@ def dropping(module: nn.Module, seed: int | None) -> Iterator[None]:
             for layer in inplace:
                 layer.inplace = False  # what they are given may be the caller's, and the next pass's
             yield
+            _warn_of_idle([name for name, layer in module.named_modules() if layer in set(layers) - called])
         finally:
+            for hook in hooks:
+                hook.remove()
             torch.backends.mha.set_fastpath_enabled(fused)
             for layer, training in modes:
                 layer.training = training
             for layer in inplace:
                 layer.inplace = True
+
+
+def _warn_of_idle(names: list[str]) -> None:
+    if names:
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        warnings.warn(
+            f"dropout=True: {some} did not run, so nothing was dropped there. Attention that reads a rate and drops by"
+            " itself, as Hugging Face's does, cannot be kept on.",
+            stacklevel=5,
+        )
 
 
 @contextmanager

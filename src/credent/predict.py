@@ -62,7 +62,7 @@ def predict(
     max_bytes: int | None = None,
     dropout: bool = False,
 ) -> Predictive:
-    """Bayesian model average over `samples` draws of the weights (None: all that a set of draws has).
+    """Bayesian model average over `samples` draws of the weights (None: all that a set of draws has, or else one).
 
     `x` is a tensor, or a tuple or dict of tensors as the network takes them; `batch_size` inputs go through the network
     at a time. The same `seed` gives the same draws and so the same numbers; None takes fresh ones. `statistics`,
@@ -84,6 +84,8 @@ def predict(
     if batch_size < 1:
         raise InputError(f"predict(batch_size={batch_size}): at least one input goes through the network at a time.")
     check_statistics(statistics)
+    if not isinstance(dropout, bool):
+        raise InputError(f"predict(dropout={dropout!r}): True keeps the network's own layers on, at their own rates.")
     if how not in ("sampled", "linearised", "mean"):
         raise InputError(f"predict(how={how!r}): write 'sampled', 'linearised' or 'mean'.")
     network = Network(net)
@@ -120,7 +122,7 @@ def _again(drawn: Callable[[int], Iterable[Params]], samples: int | None) -> Ite
             yield params
         if samples is None and made == 1:
             raise InputError(
-                "predict(samples=None, dropout=True): one set of weights, so say how many masks: samples=32."
+                "predict(samples=None, dropout=True): one draw of the weights, so say how many masks: samples=32."
             )
         if samples is None or made >= samples or made == before:
             return

@@ -69,7 +69,10 @@ def test_reliability_bars_are_as_tall_as_the_accuracy():
 
 def test_the_reliability_diagram_says_what_chance_makes_of_honest_confidences():
     figure = plots.reliability_diagram([0.0, 0.5], [0.5, 1.0], [0.4, 0.9], [0.5, 0.8], [10, 90], 0.1, (0.034, 0.012))
-    assert "10.0%, where perfect honesty has 3.4% on so many inputs, give or take 1.2%" in figure.caption
+    assert (
+        "10.0%. Honest confidences of this kind would have 3.4% on so many inputs, give or take 1.2%" in figure.caption
+    )
+    assert "below about 5.8%" in figure.caption
 
 
 def test_reliability_gaps_are_opaque_and_say_which_way():

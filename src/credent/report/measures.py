@@ -41,7 +41,7 @@ MEASURES: dict[str, Measure] = {
         "Calibration error (ECE)",
         "%",
         "lower",
-        "How far its stated confidence is from how often it is right. 0% means that its percentages can be believed.",
+        "How far its stated confidence is from how often it is right. The reliability diagram says what chance does.",
     ),
     "ece_by_chance": Measure(
         "ECE by chance",

@@ -44,11 +44,10 @@ def reliability_diagram(
     bins = bins[:, np.isfinite(bins).all(0) & (bins[4] > 0)]
     error = DASH if ece is None or not np.isfinite(ece) else share(ece)
     caption = (
-        "Inputs are grouped by how sure the network said it was. Each bar shows how often it was then right; one that "
-        "reaches the dashed diagonal is honest, one below it is overconfident, one above it is underconfident, and the "
-        "gap has the colour of which. The "
-        "strip below shows where the inputs are: a gap in a bin with few inputs matters little. "
-        f"The gaps, weighted by inputs, average to the calibration error (ECE): {error}, where {_best(chance)}."
+        "Inputs are grouped by how sure the network said it was. Each bar shows how often it was then right, and the "
+        "coloured part how far that is from what it said on average: overconfident where it said more, underconfident "
+        "where it said less. The strip shows where the inputs are: a gap in a bin with few inputs matters little. "
+        f"The gaps, weighted by inputs, average to the calibration error (ECE): {error}. {_best(chance)}"
     )
     if not bins.size:
         return Figure(TITLE, nothing("reliability bins"), caption, TOPIC)
@@ -82,9 +81,12 @@ def reliability_diagram(
 
 def _best(chance: tuple[float, float] | None) -> str:
     if chance is None:
-        return "0% is perfect"
-    mean, spread = (share(value) for value in chance)
-    return f"perfect honesty has {mean} on so many inputs, give or take {spread}, by chance alone"
+        return "0% would be perfect."
+    mean, spread = chance
+    return (
+        f"Honest confidences of this kind would have {share(mean)} on so many inputs, give or take {share(spread)}, by"
+        f" chance alone: below about {share(mean + 2 * spread)} there is nothing to see."
+    )
 
 
 def _once(axes: Axes, label: str) -> str | None:
