@@ -7,7 +7,7 @@ does not know [Gal & Ghahramani 2016]. Masks are drawn for each input by itself,
 point, for which this is Monte-Carlo dropout as it is known, or draws of it.
 
 Layers that drop are torch's dropout modules, and its recurrent and attention layers with a rate; the network is
-otherwise as it was found. A `forward` that drops by itself, by `F.dropout` or as Hugging Face's attention does, looks at
+otherwise as it was found. A `forward` that drops by itself, by `F.dropout` or as attention of Hugging Face, looks at
 a mode that it shares with much else, and is not reached: layers of which it reads but the rate are warned of.
 
 >>> net = nn.Sequential(nn.BatchNorm1d(1), nn.Dropout(0.5)).eval()
