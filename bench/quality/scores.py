@@ -37,12 +37,12 @@ MAIN = (
     Score("accuracy", "accuracy", "%", "higher"),
     Score("nll", "NLL"),
     Score("ece", "ECE, 15 bins", "%"),
-    Score("chance", "of it by chance", "%", ""),
     Score("brier", "Brier"),
     Score("cost", "training cost"),
     Score("predicting", "prediction, forwards"),
 )
-TURNED = tuple(score for score in MAIN if score.name != "predicting")
+CHANCE = Score("chance", "of it by chance", "%", "")
+TURNED = (*MAIN[:3], CHANCE, *MAIN[3:-1])
 JUDGED = ("accuracy", "nll", "ece", "brier")
 
 
@@ -64,7 +64,7 @@ def scores(
     found: dict[str, dict[str, dict[int, float]]] = {}
     for method in dict.fromkeys(cell.method for cell in results if isinstance(cell, kind) and cell.data == data):
         found[method] = {}
-        for score in (*MAIN, *others(data)):
+        for score in (*MAIN, CHANCE, *others(data)):
             having = {
                 cell: result  # runs of before knew no chance
                 for cell, result in results.items()
