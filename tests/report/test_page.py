@@ -94,7 +94,7 @@ def test_cards_carry_value_unit_and_meaning():
     assert '0.0812<span class="unit"> nats</span>' in html
     assert '<dd class="value">–</dd>' in html
     assert html.count("lower is better") == 2
-    assert "percentages can be believed" in html
+    assert "says what chance does" in html
 
 
 def test_comparison_names_the_leader_and_marks_the_best():

@@ -226,7 +226,11 @@ def test_what_cannot_be_is_refused_before_anything_runs(options, words, tmp_path
 
 @pytest.mark.parametrize(
     ("data", "method", "members", "no_ranking"),
-    [("digits", "vi", 1, set()), ("digits", "map", 2, set()), ("cubic", "map", 1, {"val_coverage"})],
+    [
+        ("digits", "vi", 1, {"val_ece_by_chance"}),
+        ("digits", "map", 2, {"val_ece_by_chance"}),
+        ("cubic", "map", 1, {"val_coverage"}),
+    ],
 )
 def test_the_scores_that_rank_are_known_before_a_run(data, method, members, no_ranking):
     recipe = Recipe(data=data, method=method, members=members, epochs=1)

@@ -46,7 +46,7 @@ MEASURES: dict[str, Measure] = {
     "ece_by_chance": Measure(
         "ECE by chance",
         "%",
-        "lower",
+        "",
         "The calibration error that perfectly honest confidences have on so few inputs.",
     ),
     "brier": Measure(
