@@ -48,6 +48,10 @@ def test_class_scores_and_strangers():
         probs = net(x).softmax(-1).double()
     assert found.scores["accuracy"] == pytest.approx((probs.argmax(1) == y).double().mean().item())
     assert found.scores["nll"] == pytest.approx(-probs[torch.arange(500), y].log().mean().item(), rel=1e-6)
+    top = probs.max(1).values
+    bins = torch.ceil(top * 15).long()
+    spread = torch.zeros(16).double().index_add_(0, bins, top * (1 - top)).sqrt().sum()
+    assert found.scores["ece_by_chance"] == pytest.approx(math.sqrt(2 / math.pi) * spread.item() / 500, rel=1e-5)
     assert set(found.strange) == {"shuffled", "noise"}
     assert 0 <= found.scores["auroc_noise"] <= 1
 
@@ -74,6 +78,7 @@ def test_figures_of_both_kinds():
     drawn = figures(bnn, bnn.posterior, data, found, [])
     assert len(drawn) == 5  # reliability, refusing, two separations, the hardest inputs
     assert all(figure.caption for figure in drawn)
+    assert f"would have {100 * found.scores['ece_by_chance']:.1f}% on so many inputs" in drawn[0].caption
 
 
 def test_a_page_takes_one_line(tmp_path):
