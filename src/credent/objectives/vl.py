@@ -272,9 +272,9 @@ class VL(Objective):
         """What the posterior says about `x`.
 
         `how="mean"` is the paper's choice and the default for classes; the weights have no part in its doubt.
-        `how="linearised"`,
-        the default for regression, has one, and fits the expansion. `how="sampled"` runs the network at drawn weights,
-        where the quadratic that VL fitted may no longer hold; a warning says when it disagrees by more than noise.
+        `how="linearised"`, the default for regression, has one, and fits the expansion. `how="sampled"` runs the
+        network at drawn weights, where the quadratic that VL fitted may no longer hold; a warning says when it
+        disagrees by more than noise.
         """
         how = options.setdefault("how", self.how)
         if how == "sampled" and self._normalises and self._recent:
