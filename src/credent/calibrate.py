@@ -5,7 +5,7 @@
     T = argmax_T sum_i log p_T(y_i | x_i)
 
 The likeliest class stays. Labels that surprise the network tell most about T, and of a good one there are few: 5,000 of
-Fashion-MNIST's tell it to 3 %, 300 of the digits', of which two or three are wrong, to about a third. Above 1 it makes
+Fashion-MNIST's tell it to 3 %, 300 of the digits', of which six are wrong, to a quarter. Above 1 it makes
 predictions more doubtful: most single networks are too sure. Below 1 it makes them surer: ensembles of networks that
 are each right about their doubt are together too doubtful. It is the average that is raised to 1/T and not every draw,
 whose doubt the average would hide; of one draw it is the same. [Guo et al. 2017; of mixtures, Rahaman & Thiery 2021]
