@@ -11,7 +11,7 @@ from credent.evaluation import evaluate
 from credent.families import Draws, Mixture
 from credent.likelihoods import Categorical, Gaussian
 from credent.objectives import MAP, VI
-from credent.optim import Average
+from credent.optim import Average, Muon
 from credent.predict import predict
 from credent.priors import Horseshoe
 from credent.recipe import MODELS, Recipe
@@ -59,10 +59,12 @@ def test_a_config_from_before_there_were_members_has_one():
 
 
 def test_members_by_default():
-    """Four by VI on images, each colder and shorter than one alone; one where members cannot be."""
-    four, alone = Recipe(data="mnist"), Recipe(data="mnist", members=1)
+    """Several by VI on images, each colder and shorter than one alone; one where members cannot be."""
+    six, four, alone = Recipe(data="mnist"), Recipe(data="svhn"), Recipe(data="mnist", members=1)
+    assert (six.members, six.beta, six.lr, six.scale_lr, six.epochs) == (6, 0.01, 0.006, 0.03, 6)
     assert (four.members, four.beta, four.lr, four.epochs) == (4, 0.03, 0.004, 20)
     assert (alone.members, alone.beta, alone.lr, alone.epochs) == (1, 0.2, 0.004, 40)
+    assert [each.optimiser for each in (six, four, alone, Recipe())] == ["muon", "adam", "adam", "adam"]
     assert Recipe(data="mnist", random="head.*") == dataclasses.replace(alone, random="head.*")
     assert [Recipe(data="mnist", method=method).members for method in ("map", "vl", "sgld")] == [1, 1, 1]
     assert Recipe().members == 1
@@ -171,7 +173,9 @@ def test_only_the_head():
         ({"members": True}, "whole number"),
         ({"epochs": float("inf")}, "whole number"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),
-        ({"schedule": "average", "method": "sgld"}, "steps of sgld are constant"),
+        ({"schedule": "average", "method": "sgld"}, "steps of sgld are its own and constant"),
+        ({"optimiser": "muon", "method": "psgld"}, "steps of psgld are its own and constant"),
+        ({"optimiser": "moun"}, "Did you mean 'muon'"),
         ({"members": 2, "method": "vl"}, "mean of one q"),
         ({"members": 2, "method": "sgld"}, "credent.chains"),
         ({"members": 2, "random": "head.*"}, "members share one network"),
@@ -334,6 +338,28 @@ def test_an_average_of_weights_is_what_is_saved(tmp_path):
     saved.load(tmp_path)
     for ours, theirs in zip(bnn.net.parameters(), saved.objective.net.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_muon_moves_the_matrices_of_a_recipe_and_of_its_members():
+    """Oracle: `fit` by hand with the same optimiser, cosine and data order."""
+    recipe = Recipe(members=2, epochs=1, optimiser="muon", lr=0.006, scale_lr=0.03)
+    trained, by_hand = recipe.build(), recipe.build()
+    trained.train(progress=False)
+    for k, objective in enumerate(by_hand.members):
+        optimizer = Muon.beside_adam(objective, 0.006, 0.03)
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, by_hand.steps)
+        fit(objective, optimizer, by_hand.loader(k), epochs=1, scheduler=cosine, schedule="step", progress=False)
+        assert all(map(torch.equal, objective.parameters(), trained.members[k].parameters()))
+    adam = dataclasses.replace(recipe, optimiser="adam").build()
+    adam.train(progress=False)
+    assert not any(map(torch.equal, adam.objective.net.parameters(), trained.objective.net.parameters()))
+
+
+def test_a_config_from_before_there_were_optimisers_has_adam():
+    for method, optimiser in (("vi", "adam"), ("sgld", None)):
+        config = json.loads(Recipe(data="mnist", method=method).to_json())
+        del config["optimiser"]
+        assert Recipe.from_json(json.dumps(config)).optimiser == optimiser
 
 
 def test_a_config_from_before_there_were_schedules_has_the_one_that_there_was():

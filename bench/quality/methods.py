@@ -79,6 +79,7 @@ _LIGHT = (0.01, 0.03, 0.1, 0.3)
 _DECAY = (0.1, 0.3, 1.0, 3.0)
 _MAP = (0.01, 0.03, 0.1, 0.3)  # of a prior of variance 1/fan_in: stronger decays still than those, of a prior N(0, 1)
 _COLDER = (0.003, 0.01, 0.03, 0.1)
+_COLDEST = (0.001, 0.003, 0.01, 0.03)
 _AS_DOCUMENTED = (1.0, 1.0, 1.0, 1.0)
 _RATES_OF_DROPOUT = (0.05, 0.1, 0.2, 0.4)
 _LOWER = (0.025, 0.05, 0.1, 0.2)
@@ -110,6 +111,16 @@ _AVERAGED: dict[str, Method] = {
     "map_members": _averaged("5 members", 5),
     "map_two": _averaged("2 members of half the passes", 2, 0.5),
     "map_four": _averaged("4 members of 1.2 of the passes", 4, 1.2),
+    "map_muon": Method(
+        "MAP, Muon, averaged, 3 members of 0.3 of the passes",
+        "credent",
+        _ours(ours.map_muon),
+        _FAST,
+        _COLDER,
+        moved=(_FAST, _COLDEST),
+        members=3,
+        passes=0.3,
+    ),
 }
 _CALIBRATED = {
     f"{name.removesuffix('_averaged')}_calibrated": replace(
@@ -124,12 +135,13 @@ METHODS: dict[str, Method] = {
     "vi_slower": Method("VI, scales slower", "credent", _ours(ours.vi_slower), _VI, _BETA, moved=(_FAST, _BETA)),
     "vi_last": Method("VI, last layer", "credent", _ours(ours.vi_last), _ADAM, _BETA, moved=(_ADAM, _LIGHT)),
     "vi_default": Method(
-        f"VI, the recipe's, {_MEMBERS} members",
+        f"VI, Fashion-MNIST's recipe, {_MEMBERS} members of 0.6 of the passes",
         "credent",
-        _ours(ours.vi),
+        _ours(ours.vi_default),
         (_RECIPE["lr"],) * 4,
         (_RECIPE["beta"],) * 4,
         members=_MEMBERS,
+        passes=_RECIPE["epochs"] / 10,
     ),
     **_AVERAGED,
     **_CALIBRATED,

@@ -84,7 +84,12 @@ SCALES = {
         },
         {"fashion_mnist": None, "mnist": _FEW, "cifar10": _FEW},
         seeds=(1, 2, 3),
-        close={"fashion_mnist": ("map_two", "map_four", "dropout_averaged", "ensemble", "dropout")},
+        close={
+            "fashion_mnist": (
+                *("map_two", "map_four", "map_muon", "map_muon_calibrated", "dropout_averaged"),
+                *("ensemble", "dropout"),
+            )
+        },
         more=(4, 5, 6, 7, 8, 9, 10),
         turns={"fashion_mnist": _TURNS},
     ),

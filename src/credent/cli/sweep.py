@@ -51,6 +51,7 @@ def sweep(
     batch_size: Annotated[int | None, fields.BATCH_SIZE] = None,
     lr: Annotated[float | None, fields.LR] = None,
     scale_lr: Annotated[float | None, fields.SCALE_LR] = None,
+    optimiser: Annotated[str | None, fields.OPTIMISER] = None,
     schedule: Annotated[str | None, fields.SCHEDULE] = None,
     beta: Annotated[float | None, fields.BETA] = None,
     temperature: Annotated[float | None, fields.TEMPERATURE] = None,

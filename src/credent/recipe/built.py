@@ -21,7 +21,7 @@ from credent.errors import InputError
 from credent.evaluation import statistics_for
 from credent.families import Draws, Mixture, Posterior
 from credent.objectives import Objective
-from credent.optim import Average
+from credent.optim import Average, Muon
 from credent.predict import predict
 from credent.recipe import chain
 from credent.training import Result, ScaleRatio, fit, load, save
@@ -154,8 +154,11 @@ class Built:
             optimizer = chain.sampler(recipe.method, objective, *steps)
             settings["keep"] = chain.thin(self.steps)
         else:
-            groups = objective.param_groups(given(recipe.lr), recipe.scale_lr)
-            optimizer = torch.optim.Adam(groups, fused=True)
+            rates = given(recipe.lr), recipe.scale_lr
+            if recipe.optimiser == "muon":
+                optimizer = Muon.beside_adam(objective, *rates)
+            else:
+                optimizer = torch.optim.Adam(objective.param_groups(*rates), fused=True)
             if recipe.schedule == "average":
                 settings["average"] = Average(objective)
             else:

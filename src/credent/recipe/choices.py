@@ -30,6 +30,10 @@ METHODS = {
     "psgld": "the same, each weight with a step of its own, as in RMSprop",
     "bnp": "the same, steps by the inputs of each layer, as batch normalisation would have them",
 }
+OPTIMISERS = {
+    "adam": "Adam for all parameters",
+    "muon": "optim.Muon for matrices and convolutions, Adam beside it",
+}
 SCHEDULES = {
     "cosine": "the rate falls to zero along a cosine, and the last weights are taken",
     "average": "the rate is constant, and the average of the weights is taken",

@@ -38,6 +38,7 @@ from credent.recipe.choices import (
     FOLLOWING,
     METHODS,
     MODELS,
+    OPTIMISERS,
     PRIORS,
     SAMPLERS,
     SCHEDULES,
@@ -51,7 +52,7 @@ _VAL_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Recipe:
-    """A run. The optimiser is Adam; a sampler's step is constant.
+    """A run. A sampler is its own optimiser, and its step is constant.
 
     None takes the default of the data and the method.
     """
@@ -65,6 +66,8 @@ class Recipe:
     """Learning rate of the means; of a sampler the step size eps."""
     scale_lr: float | None = None
     """Learning rate of the scales, which VI and VL learn."""
+    optimiser: str | None = None
+    """What moves the means: "adam", or "muon" for matrices with Adam for all else."""
     schedule: str | None = None
     """What becomes of the rates: "cosine" lets them fall to zero, "average" takes `optim.Average` of the weights."""
     beta: float | None = None
@@ -95,12 +98,15 @@ class Recipe:
             raise InputError(f"family={self.family!r}: method={self.method!r} has no family to choose; leave it out.")
         if self.method not in ("vi", "vl") and self.scale_lr is not None:
             raise InputError(f"scale_lr={self.scale_lr:g}: method={self.method!r} learns no scales; leave it out.")
-        if self.schedule is not None:
-            _check("schedule", self.schedule, SCHEDULES)
+        for field, known in (("optimiser", OPTIMISERS), ("schedule", SCHEDULES)):
+            value = getattr(self, field)
+            if value is None:
+                continue
+            _check(field, value, known)
             if self.samples:
                 raise InputError(
-                    f"schedule={self.schedule!r}: the steps of {self.method} are constant and its weights are draws;"
-                    " leave it out."
+                    f"{field}={value!r}: the steps of {self.method} are its own and constant, and its weights are"
+                    " draws; leave it out."
                 )
         self._check_prior()
         if self.members is None:
@@ -180,10 +186,12 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
-        """From config.json; one from before there were members has one, and a rate that fell along a cosine."""
+        """From config.json; one from before there were members has one, and Adam's rate fell along a cosine."""
         try:
             fields = json.loads(text)
-            before = {"members": 1, "schedule": None if fields.get("method") in SAMPLERS else "cosine"}
+            before: dict[str, Any] = {"members": 1}
+            if fields.get("method") not in SAMPLERS:
+                before |= {"optimiser": "adam", "schedule": "cosine"}
             return cls(**before | fields)
         except (json.JSONDecodeError, TypeError, AttributeError) as error:
             raise CheckpointError(f"config.json is not a recipe of this version of credent: {error}.") from error
