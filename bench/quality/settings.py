@@ -86,8 +86,8 @@ SCALES = {
         seeds=(1, 2, 3),
         close={
             "fashion_mnist": (
-                *("map_two", "map_four", "map_muon", "map_muon_calibrated", "dropout_averaged"),
-                *("ensemble", "dropout"),
+                *("map_two", "map_four", "map_muon", "map_muon_calibrated", "map_muon_two"),
+                *("map_muon_two_calibrated", "vi_default", "dropout_averaged", "ensemble", "dropout"),
             )
         },
         more=(4, 5, 6, 7, 8, 9, 10),
