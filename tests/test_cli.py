@@ -3,6 +3,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import signal
 from dataclasses import dataclass
@@ -62,11 +63,14 @@ def test_the_same_seed_gives_the_same_bytes(trained, tmp_path):
 def test_a_run_is_calibrated_and_then_evaluated_so(trained, tmp_path):
     out = shutil.copytree(trained, tmp_path / "run")
     before = reply("evaluate", out, "--json")["scores"]
+    assert "calibrated temperature" not in (out / "page.html").read_text()
     said = reply("calibrate", out, "--json")
     assert said["temperature"] != 1
     assert said["val_nll"] < said["val_nll_before"]
     after = reply("evaluate", out, "--json")["scores"]
     assert after["nll"] != pytest.approx(before["nll"], rel=1e-4)
+    shown = re.findall(r"calibrated temperature\D*([\d.]+)", (out / "page.html").read_text())
+    assert shown == [f"{said['temperature']:.3f}"]
     assert f"temperature {said['temperature']:.3f}" in run("calibrate", out).output
 
 

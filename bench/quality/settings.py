@@ -63,7 +63,8 @@ _FEW = (
     *("ensemble", "dropout", "ivon", "laplace_last", "bayesian_torch_mended"),
 )
 _TURNS = (
-    *("map", "vi", "map_calibrated", "map_two", "map_two_calibrated", "map_four_calibrated"),
+    *("map", "vi", "vi_default", "map_calibrated", "map_two", "map_two_calibrated", "map_four_calibrated"),
+    *("map_muon", "map_muon_calibrated", "map_muon_two", "map_muon_two_calibrated"),
     *("ensemble", "dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
     *("bayesian_torch", "bayesian_torch_mended", "blitz_mended", "torchbnn_mended"),
 )
@@ -88,6 +89,7 @@ SCALES = {
             "fashion_mnist": (
                 *("map_two", "map_four", "map_muon", "map_muon_calibrated", "map_muon_two"),
                 *("map_muon_two_calibrated", "vi_default", "dropout_averaged", "ensemble", "dropout"),
+                *("laplace_last", "bayesian_torch", "pyro"),
             )
         },
         more=(4, 5, 6, 7, 8, 9, 10),

@@ -12,6 +12,7 @@ from credent.data import Data, batches
 from credent.evaluation import Evaluation, evaluate
 from credent.families import Posterior
 from credent.families.location_scale import LocationScale
+from credent.likelihoods import Bernoulli, Categorical
 from credent.objectives import Objective
 from credent.predict import predict
 from credent.predictive import ClassPredictive, GaussianPredictive
@@ -45,11 +46,19 @@ def page(
         title or f"{type(objective).__name__} on {data.name}",
         shown(found.scores),
         figures(objective, posterior, data, found, history),
-        {**(settings or {}), "draws at test time": found.predictive.num_draws},
+        {**(settings or {}), **_tempered(objective), "draws at test time": found.predictive.num_draws},
         more=[convergence_section(objective, data)] if pulled(objective) else [],
         subtitle=f"{subtitle}{len(data.train):,} training and {len(data.test):,} test examples.",
         footer=footer,
     )
+
+
+def _tempered(objective: Objective) -> dict[str, Any]:
+    """The temperature that calibration has set."""
+    likelihood = objective.likelihood
+    if not isinstance(likelihood, Categorical | Bernoulli) or likelihood.temperature == 1:
+        return {}
+    return {"calibrated temperature": f"{float(likelihood.temperature):.3f}"}
 
 
 def figures(
