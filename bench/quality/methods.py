@@ -23,6 +23,9 @@ from credent.recipe import defaults
 
 Four = tuple[float, float, float, float]
 
+PLAIN = "plain PyTorch"
+"""The library of what needs none."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -168,10 +171,10 @@ METHODS: dict[str, Method] = {
     "sghmc": Method("SGLD, momentum 0.9", "credent", _ours(ours.sghmc), _HEAVY, _COLD, "temperature", chain=True),
     "psgld": Method("pSGLD", "credent", _ours(ours.psgld), (2e-4, 5e-4, 1e-3, 2e-3), _COLD, "temperature", chain=True),
     "bnp": Method("BNP-SGLD", "credent", _ours(ours.bnp), (0.05, 0.1, 0.2, 0.4), _COLD, "temperature", chain=True),
-    "ensemble": Method("deep ensemble of 5", "plain PyTorch", _ours(ours.map_), _ADAM, _MAP, members=5, tuned_as="map"),
+    "ensemble": Method("deep ensemble of 5", PLAIN, _ours(ours.map_), _ADAM, _MAP, members=5, tuned_as="map"),
     "dropout": Method(
         "MC dropout",
-        "plain PyTorch",
+        PLAIN,
         _ours(ours.dropout),
         _ADAM,
         _RATES_OF_DROPOUT,

@@ -24,12 +24,12 @@ HOW = (
     " and as many again, with the range moved by one place, where the best on Fashion-MNIST was at an end of a"
     " range that is not one of temperatures; they are judged by NLL on validation images. The best is run again"
     " under new seeds, and only these runs, and those on every image below, see a test image. Ensembles take"
-    " the trials of their member. The"
-    " recipe's row has no trial here: its settings were chosen before, on validation images of Fashion-MNIST and"
-    " with more trials, and so were those of several averaged networks. Averaged rows train at a constant rate and"
-    " predict with the average of the weights; calibrated ones predict at the temperature that the validation"
-    " images choose, which no other library's row does. credent has more rows than any other library; verdicts"
-    " take the best of them after the"
+    " the trials of their member. The recipe's row has no trial here: its settings were chosen before, on images of"
+    " Fashion-MNIST that are no test images and with more trials, and so were the numbers of members of averaged"
+    " networks. Averaged rows train at a constant rate, or by Muon at one that falls to a tenth, and predict with"
+    " the average of the weights; calibrated ones predict at the temperature that the validation images choose,"
+    " which no other library's row does. credent has more rows than any other library; verdicts take the best of"
+    " them after the"
     " fact. Mean ± standard error over seeds. Costs are CPU time: of training over a plain PyTorch loop with"
     " fused Adam, of prediction in forward passes. Deep ensembles are trained by credent's MAP, whose steps cost"
     " up to 5 % more than plain ones."
@@ -74,7 +74,7 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
             *([again] if (again := every_image.section(results, data)) else []),
         ]
     if raced:
-        told = f"of {4 * len(raced)}: four for each data set"
+        told = f"of {5 * len(raced)}: five for each data set"
         cards.append(Card("Claims that held", f"{reached}", meaning=f"{told}; the verdicts say which."))
     if beside := uci.table(results):
         held, tested = max(uci.held(results, method) for method in uci.METHODS)
