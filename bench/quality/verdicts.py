@@ -34,7 +34,7 @@ def verdicts(data: str, found: Found) -> list[tuple[str, str, str]]:
     rows = [*beats_all(found), *_default_on_front(found)]
     for score in (*(score for score in MAIN if score.name in JUDGED), *others(data)):
         sign = -1 if score.better == "higher" else 1
-        there = {method: numbers[score.name] for method, numbers in found.items() if score.name in numbers}
+        there = {method: found[method][score.name] for method in comparable(found) if score.name in found[method]}
         order = sorted(there, key=lambda method: sign * mean(found[method], score.name))
         if not order or own(order[0]):
             continue

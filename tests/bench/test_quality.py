@@ -364,6 +364,7 @@ def test_rows_that_diverged_or_saw_few_images_are_not_beaten() -> None:
     assert [row[1] for row in said[:3]] == ["yes"] * 3
     assert said[0][2].endswith("diverged: blitz, documented KL, torchbnn, documented KL.")
     assert not any("Kronecker" in evidence for _, _, evidence in said)
+    assert not any(verdict == "another wins" for _, verdict, _ in said)  # torchbnn's ECE is worth nothing
 
 
 def test_rows_of_different_cost_may_share_the_beating() -> None:

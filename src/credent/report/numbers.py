@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
+from statistics import median_high
 
 DASH = "–"
 
@@ -40,8 +41,16 @@ def spread(value: Value) -> float:
 
 
 def decimals(values: Iterable[Value], unit: str = "") -> int:
-    """Digits after the point that serve all of a column's values."""
-    return max((_decimals(value, unit) for value in values), default=0)
+    """Digits after the point that serve a column: those of its longest value, of estimates of the middle one.
+
+    >>> decimals([Estimate(0.2058, 0.0004), Estimate(0.2196, 0.0008), Estimate(2.3025851, 0.0000004)])
+    4
+    """
+    values = list(values)
+    alone = [_decimals(value, unit) for value in values if not spread(value)]
+    errors = [_decimals(value, unit) for value in values if spread(value)]
+    # one error may be small by chance, or for nothing
+    return max([*alone, *([median_high(errors)] if errors else [])], default=0)
 
 
 def written(value: Value, unit: str = "", places: int | None = None) -> str:
