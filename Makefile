@@ -21,6 +21,9 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/credent/native/
 demo: setup
 	$(VENV)/bin/credent demo --out demo
 
+# two workers that both let every product take all cores are slower than two that do not
+test test-slow: export OMP_NUM_THREADS = 1
+
 test: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow"
 

@@ -82,9 +82,18 @@ def test_a_prior_comes_back_from_its_penalty(name, noise):
     r = divergence(EVERY[name], noise)
     if name == "laplace":
         r = lambda mu, nu: exact(mu, nu) + noise * rng.standard_normal(mu.shape)  # noqa: E731
+    inside = 0.0
+
+    def timed(mu, nu):  # a caller's own function may take as long as it likes
+        nonlocal inside
+        started = time.process_time()
+        found = r(mu, nu)
+        inside += time.process_time() - started
+        return found
+
     began = time.process_time()
-    table = prior_of(r, stats.norm)
-    assert time.process_time() - began < 2
+    table = prior_of(timed, stats.norm)
+    assert time.process_time() - began - inside < 2
     assert true_error(table, EVERY[name]) <= table.error
     assert table.relative_error <= (0.02 if name == "laplace" else 1e-3)
 
