@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import credent as cr
-from credent import files
+from credent import files, native
 from credent.data import batches
 from credent.errors import CheckpointError, CredentError, InputError
 from credent.training import checkpoint
@@ -244,6 +244,15 @@ def test_another_run_is_refused_and_nothing_on_disk_changes(build, rows, tmp_pat
     refused("batch size is None, this one's is 8", build(), loader=batches(rows, 8))
     refused("plan of draws is None", build(), keep=cr.Thin(after=0, every=1))
     assert fit(build(seed=9), steps=4, resume=True).steps == 4
+
+
+@pytest.mark.skipif(native.kernels is None, reason="nothing was compiled, so that nothing can be missing")
+def test_a_run_does_not_go_on_with_other_normal_numbers(build, rows, tmp_path, monkeypatch):
+    fit = {"loader": batches(rows, 8), "run_dir": tmp_path, "progress": False}
+    cr.fit(build(), None, steps=2, **fit)
+    monkeypatch.setattr(native, "kernels", None)
+    with pytest.raises(CheckpointError, match="source of normal numbers is compiled loops, this one's is torch"):
+        cr.fit(build(), None, steps=4, resume=True, **fit)
 
 
 def test_a_used_directory_is_not_used_again(build, rows, tmp_path):

@@ -1,7 +1,7 @@
 """What must be the same for a run to go on: everything that a checkpoint's numbers belong to.
 
 Memory order counts as shape does: noise is laid over the weights as they lie in memory, so in another memory format
-the same stream would give other draws.
+the same stream would give other draws. So it would where compiled loops are missing, or have come.
 
 >>> changed({"optimizer": "Adam", "shape of w": [2]}, {"optimizer": "Adam", "shape of w": [3]})
 ('shape of w', [2], [3])
@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from credent import native
 from credent.likelihoods import Likelihood
 from credent.objectives import Objective
 from credent.optim.average import Average
@@ -48,6 +49,7 @@ def fingerprint(
         "num_data": objective.num_data,
         **{f"shape of {k}": list(v.shape) for k, v in tensors.items()},
         **{f"memory order of {k}": list(stride) for k, stride in objective.layout.strides.items()},
+        "source of normal numbers": "torch" if native.kernels is None else "compiled loops",
         "optimizer": type(optimizer).__name__,
         "number of parameters in each group": [len(group["params"]) for group in optimizer.param_groups],
         "scheduler": None if scheduler is None else type(scheduler).__name__,
