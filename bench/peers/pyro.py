@@ -38,9 +38,10 @@ def _vi(net: nn.Module, task: Task) -> Bayesian:
 
     named = type(f"AutoNormal{next(_number)}", (AutoNormal,), {})
     guide = named(pyro.poutine.block(model, hide=["obs"]), init_loc_fn=init_to_value(values=values), init_scale=0.05)
-    adam: object = pyro.optim.Adam({"lr": task.lr})
+    arguments = {"lr": task.lr, "fused": task.fused}
+    adam: object = pyro.optim.Adam(arguments)
     if task.steps is not None:
-        options = {"optimizer": torch.optim.Adam, "optim_args": {"lr": task.lr}, "T_max": task.steps}
+        options = {"optimizer": torch.optim.Adam, "optim_args": arguments, "T_max": task.steps}
         adam = pyro.optim.CosineAnnealingLR(options)
     svi = SVI(model, guide, adam, loss=TraceMeanField_ELBO())
 
@@ -71,4 +72,5 @@ def sites(net: nn.Module) -> int:
 
 
 VI = {"pyro": _vi}
+FUSED = {"pyro": _vi}
 CONVERTS = {"pyro": _vi}

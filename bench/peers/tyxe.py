@@ -33,7 +33,7 @@ def _vi(net: nn.Module, task: Task) -> Bayesian:
         functools.partial(tyxe.guides.AutoNormal, init_scale=0.05, init_loc_fn=first),
         name=name,
     )
-    svi = SVI(bnn.model, bnn.guide, pyro.optim.Adam({"lr": task.lr}), loss=TraceMeanField_ELBO())
+    svi = SVI(bnn.model, bnn.guide, pyro.optim.Adam({"lr": task.lr, "fused": task.fused}), loss=TraceMeanField_ELBO())
 
     def step(x: Tensor, y: Tensor) -> float:
         return float(svi.step((x,), y))
@@ -56,4 +56,5 @@ def _vi(net: nn.Module, task: Task) -> Bayesian:
 
 
 VI = {"tyxe": _vi}
+FUSED = {"tyxe": _vi}
 CONVERTS = {"tyxe": _vi}

@@ -124,16 +124,19 @@ def dropout(net: nn.Module, task: Task) -> Bayesian:
     return Bayesian(net, step, draw, mean, 0, count(net))
 
 
-def dropout_averaged(net: nn.Module, task: Task) -> Bayesian:
+def dropout_averaged(
+    net: nn.Module, task: Task, moved_by: Callable[[Objective, Task], torch.optim.Optimizer] = _adam
+) -> Bayesian:
     """The same layers dropped, at rate beta, by an averaged network with the prior of averaged members."""
     _dropping(net, task.beta)
-    return _averaged(net, replace(task, beta=AVERAGED), cr.MAP, dropout=True)
+    return _averaged(net, replace(task, beta=AVERAGED), cr.MAP, moved_by, dropout=True)
 
 
 map_ = partial(_trained, kind=cr.MAP)
 vi = partial(_trained, kind=cr.VI)
 map_averaged = partial(_averaged, kind=cr.MAP)
 map_muon = partial(_averaged, kind=cr.MAP, moved_by=_muon)
+dropout_muon = partial(dropout_averaged, moved_by=_muon)
 vi_averaged = partial(_averaged, kind=cr.VI)
 vi_slower = partial(_trained, kind=cr.VI, ratio=SLOWER)
 vi_last = partial(_trained, kind=cr.VI, random="head*")

@@ -11,7 +11,7 @@ from bench.quality.race import Final, Trial
 from bench.quality.scores import MAIN, Results, mean, others, scores, scores_table
 from bench.quality.settings import NAMES, TRIALS, Scale
 from bench.quality.turns import Turn
-from bench.quality.verdicts import CLAIM, own, verdicts, whole
+from bench.quality.verdicts import CLAIM, comparable, own, verdicts, whole
 from credent.cells import Cell
 from credent.papers.seeds import estimate
 from credent.report import Card, Column, Note, Page, Section, Table
@@ -48,11 +48,15 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
     reached = 0
     for data, everyone in raced.items():
         found = whole(everyone)
-        few = {method: numbers for method, numbers in everyone.items() if method not in found}
+        learnt = {method: found[method] for method in comparable(found)}
+        apart = {
+            "A few test images alone, not to be compared with the others": everyone.keys() - found.keys(),
+            "Rows that have learnt nothing, or diverged": found.keys() - learnt.keys(),
+        }
         said = verdicts(data, found)
         reached += sum(verdict == "yes" for _, verdict, _ in said)
         points = {
-            METHODS[method].label: (mean(numbers, "cost"), mean(numbers, "nll")) for method, numbers in found.items()
+            METHODS[method].label: (mean(numbers, "cost"), mean(numbers, "nll")) for method, numbers in learnt.items()
         }
         ours = frozenset(METHODS[method].label for method in found if own(method))
         sections += [
@@ -60,14 +64,14 @@ def page(scale: str, settings: Scale, results: Results, failures: Mapping[Cell, 
             Section(
                 NAMES[data],
                 (
-                    scores_table("Test images, least NLL first", MAIN, found),
+                    scores_table("Test images, least NLL first", MAIN, learnt),
                     *(
-                        [scores_table("A few test images alone, not to be compared with the others", MAIN, few)]
-                        if few
-                        else []
+                        scores_table(caption, MAIN, {method: everyone[method] for method in methods})
+                        for caption, methods in apart.items()
+                        if methods
                     ),
                     picture("NLL against cost", points, ours, "training cost over plain PyTorch", "test NLL"),
-                    scores_table(f"Other images. {DOUBT} {SHIFTS}", others(data), found),
+                    scores_table(f"Other images. {DOUBT} {SHIFTS}", others(data), learnt),
                     _settings(results, data),
                 ),
             ),

@@ -65,7 +65,7 @@ _FEW = (
 _TURNS = (
     *("map", "vi", "vi_default", "map_calibrated", "map_two", "map_two_calibrated", "map_four_calibrated"),
     *("map_muon", "map_muon_calibrated", "map_muon_two", "map_muon_two_calibrated"),
-    *("ensemble", "dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
+    *("dropout_muon", "ensemble", "dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
     *("bayesian_torch", "bayesian_torch_mended", "blitz_mended", "torchbnn_mended"),
 )
 
@@ -88,7 +88,7 @@ SCALES = {
         close={
             "fashion_mnist": (
                 *("map_two", "map_four", "map_muon", "map_muon_calibrated", "map_muon_two"),
-                *("map_muon_two_calibrated", "vi_default", "dropout_averaged", "ensemble", "dropout"),
+                *("map_muon_two_calibrated", "vi_default", "dropout_averaged", "dropout_muon", "ensemble", "dropout"),
                 *("laplace_last", "bayesian_torch", "pyro"),
             )
         },

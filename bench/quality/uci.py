@@ -2,9 +2,10 @@
 
     test log-likelihood   mean over test rows of log (1/S) sum_s N(y; m_s(x), v_s(x)),  S = 128, in the target's units
 
-One rule for all sets: so many steps of Adam with a cosine, and of a few (beta, rate) the pair of greatest mean
-log-likelihood on validation rows, a share of the training rows of the first three splits. Then every split is trained
-on all its training rows with that pair. No split's test rows are seen in its own search. Members are posteriors from
+One rule for all sets: so many steps of Adam with a cosine, and of four beta the one of greatest mean log-likelihood on
+validation rows, a share of the training rows of the first three splits. Then every split is trained on all its training
+rows with that beta. No search sees the test rows of its own split; the standard splits overlap, so that a set's one
+beta has seen rows that other splits test. Members are posteriors from
 different first weights; their mixture predicts, from as many draws in all.
 
 Published numbers: Wu et al. 2019 (deterministic and Monte-Carlo VI, heteroscedastic), Lakshminarayanan et al. 2017

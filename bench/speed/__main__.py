@@ -1,4 +1,7 @@
-"""Race credent beside its peers: `python -m bench.speed`, options by --help; writes bench/out/speed.json and .html."""
+"""Race credent beside its peers: `python -m bench.speed`, options by --help; writes bench/out/speed.json and .html.
+
+What is raced later joins what is there, in the place of the same race of before; each race says what it was run with.
+"""
 
 import argparse
 import json
@@ -46,9 +49,9 @@ def main() -> None:
         print(json.dumps(heat(contest, int(rounds), float(seconds), float(longest))))
         return
     keep_memory("bench.speed")
-    found: dict[str, Any] = {"machine": here(), "skipped": peers()[1], "groups": {}, "growth": {}}
+    found = _before(options.out) | {"machine": here(), "skipped": peers()[1]}
+    raced = {key: found["machine"][key] for key in ("commit", "cpu", "threads")}
     for group in (name for name in GROUPS if name in options.only):
-        found["groups"][group] = {}
         for network in options.networks:
             contest = measured(
                 group, network, options.heats, options.rounds, options.seconds, longest=options.seconds / 10
@@ -56,15 +59,22 @@ def main() -> None:
             if group in WITH_MEMORY and not options.no_memory:
                 for name, each in contest["contenders"].items():
                     each["memory"] = peak_elsewhere(group, network, name)
-            found["groups"][group][network] = contest
+            found["groups"].setdefault(group, {})[network] = contest | {"raced": raced}
             _say(group, network, contest)
             _write(found, options.out)
     for axis in options.axes if "growth" in options.only else []:
-        found["growth"][axis] = each = growth(axis, options.rounds, options.seconds)
+        each = growth(axis, options.rounds, options.seconds)
+        found["growth"][axis] = each | {"raced": raced}
         for name, fit in each["exponents"].items():
             said = f"{fit['exponent']:.2f}, over plain {fit['beyond plain']:+.3f} +- {fit['error']:.3f}"
             print(f"growth with {axis:11} {name:16} exponent {said}", flush=True)
         _write(found, options.out)
+
+
+def _before(out: Path) -> dict[str, Any]:
+    """What is there already."""
+    empty: dict[str, Any] = {"groups": {}, "growth": {}}
+    return empty | json.loads(out.read_text()) if out.exists() else empty
 
 
 def _say(group: str, network: str, contest: dict[str, Any]) -> None:

@@ -26,7 +26,8 @@ READ = (
     "Every contender had its turn once a round, in shuffled order. Ratios are medians over rounds of the time over "
     "that of the base in the same round; 10-90 % is their range over rounds. Rounds are those of several processes, "
     "the heats, because where memory happens to lie moves all rounds of a process by a few percent; the interval is "
-    "the bootstrap's 95 % of the median, of heats and of their rounds. Memory is how far a process of its own grew at "
+    "the bootstrap's 95 % of the median, of heats and of their rounds; that of a single heat knows only what differs "
+    "within a process, and of three or four rounds it is their range. Memory is how far a process of its own grew at "
     "its peak. Differences below about 5 % are noise on a machine that does other things as well."
 )
 
@@ -108,7 +109,8 @@ def _race(contest: dict[str, Any]) -> tuple[Any, ...]:
         for name, each in ordered
     )
     one = ordered[0][1]["over"][first]
-    parts: list[Any] = [Table(f"{one['rounds']} rounds in {len(one['heats'])} heats; fastest first", columns, rows)]
+    heats = "one heat" if len(one["heats"]) == 1 else f"{len(one['heats'])} heats"
+    parts: list[Any] = [Table(f"{one['rounds']} rounds in {heats}; fastest first", columns, rows)]
     values = {name: each["over"][first]["median"] for name, each in ordered}
     parts.append(dot_plot(f"Time over {first}", values, "", "lower", caption="Medians over rounds; 1 is the base."))
     if contest["missing"]:
@@ -152,8 +154,15 @@ def _ratio_curves(each: dict[str, Any]) -> Figure:
 def _provenance(found: dict[str, Any]) -> tuple[Any, ...]:
     machine = {k: v for k, v in found["machine"].items() if k != "peers"}
     peers = tuple((name, version or "not installed") for name, version in found["machine"]["peers"].items())
+    races = {f"{TITLES[group]}: {name}": each for group, by in found["groups"].items() for name, each in by.items()}
+    races |= {f"Growth with {axis}": each for axis, each in found.get("growth", {}).items()}
     parts = [
-        Table("Machine", _columns("what", "value"), tuple((k, str(v)) for k, v in machine.items())),
+        Table("Machine of the last race", _columns("what", "value"), tuple((k, str(v)) for k, v in machine.items())),
+        Table(
+            "What each race was run with",
+            _columns("race", "commit", "CPU", "threads"),
+            tuple((race, *map(str, each["raced"].values())) for race, each in races.items()),
+        ),
         Table("Peers", _columns("package", "version"), peers),
     ]
     if found["skipped"]:

@@ -21,7 +21,9 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 import credent as cr
+from credent.cells.record import read
 from credent.objectives import Objective
+from credent.report import Table
 
 SIZE = Size(train=40, val=20, test=20, strange=10, epochs=2, batch=10, draws=3)
 
@@ -126,6 +128,29 @@ def test_everyone_has_as_many_trials_and_each_rate_and_knob_once() -> None:
             assert sorted(knob for _, knob in tried) == sorted(knobs)
     variational = [METHODS[name] for name in ("vi", "bayesian_torch_mended", "torchbnn_mended", "blitz_mended", "pyro")]
     assert len({(m.rates, m.knobs) for m in variational}) == 1
+
+
+def test_who_was_best_at_the_end_of_a_range_has_more_trials() -> None:
+    """Of what is recorded; temperatures stay, and a row without a choice has no range."""
+    cells, scale = Path(__file__).parents[2] / "results" / "bench" / "quality" / "cpu" / "cells", SCALES["cpu"]
+    ended = []
+    for name, method in METHODS.items():
+        first = [
+            cell
+            for cell in race.trials(scale, "fashion_mnist", [name])
+            if cell.method == name and (cell.lr, cell.knob) in method.trials[: len(set(method.rates))]
+        ]
+        found = {cell: record.result for cell in first if (record := read(cell, cells)) is not None}
+        best = race.chosen(found).get(("fashion_mnist", name))
+        if best is None or len(set(method.rates)) == 1:
+            continue
+        ranges = [(best.lr, method.rates)]
+        if method.knob != "temperature" and len(set(method.knobs)) > 1:
+            ranges.append((best.knob, method.knobs))
+        if any(value in (min(known), max(known)) for value, known in ranges):
+            ended.append(name)
+    assert {"map", "dropout", "bayesian_torch", "pyro", "torchbnn_mended"} <= set(ended)
+    assert [name for name in ended if METHODS[name].moved is None] == []
 
 
 def test_trials_pair_as_the_docstring_says() -> None:
@@ -412,6 +437,16 @@ def test_members_of_regression_are_a_mixture_of_different_posteriors(
     mixed = (each.logsumexp(0) - math.log(4)).mean().item() - math.log(rows.target_std)
     assert uci._scored(members, rows, rows.test)["log_likelihood"] == pytest.approx(mixed, abs=0.02)
     assert each.mean(1).std() > 0.02  # or the tolerance would not tell a mixture from a member
+
+
+def test_who_has_learnt_nothing_is_shown_apart_and_wins_no_star(tmp_path: Path) -> None:
+    """One in ten of everything is calibrated for nothing."""
+    idle = {replace(cell, method="blitz"): {**row, "nll": 2.302, "ece": 0.0} for cell, row in _finals().items()}
+    made = page.page("cpu", SCALES["cpu"], {**_finals(), **idle}, {}, "0")
+    tables = [part for section in made.sections for part in section.parts if isinstance(part, Table)]
+    main, apart = (next(t for t in tables if t.caption.startswith(word)) for word in ("Test images,", "Rows that"))
+    assert {row[0] for row in main.rows} == {"MAP", "VI", "IVON"}
+    assert {row[0] for row in apart.rows} == {"blitz, documented KL"}
 
 
 def test_the_page_and_the_table_hold_every_row(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 import json
 import math
+import sys
 
 import pytest
 import torch
 from bench.peers import credent
+from bench.speed import __main__ as main
 from bench.speed import growth, limits, measure
 from bench.speed.check import compared
 from bench.speed.groups import GROUPS
 from bench.speed.networks import Setting
 from bench.speed.page import faster, page
 from torch import nn
+
+from bench import machine
 
 
 class TinyNet(nn.Module):
@@ -153,14 +157,40 @@ def test_sizes_that_do_not_fit_are_left_out_with_a_reason(monkeypatch):
 
 def test_the_page_has_every_race(monkeypatch):
     monkeypatch.setitem(growth.AXES, "width", (lambda s: s.width, [growth.Size(w, 1, 4, 2) for w in (4, 8, 16)]))
-    machine = {"credent": "0", "peers": {"torchbnn": None}}
+    raced = {"raced": {"commit": "0123", "cpu": "a CPU", "threads": 2}}
     race = alone(GROUPS["vi"](TINY).only(lambda name: name == "credent"))
     found = {
-        "machine": machine,
+        "machine": {"credent": "0", "peers": {"torchbnn": None}},
         "skipped": {"tyxe": "ImportError: no"},
-        "groups": {"vi": {"mlp": race}},
-        "growth": {"width": growth.growth("width", rounds=3, seconds=5)},
+        "groups": {"vi": {"mlp": race | raced}},
+        "growth": {"width": growth.growth("width", rounds=3, seconds=5) | raced},
     }
     html = page(found).html()
-    for said in ("a training step: mlp", "Growth with width", "ImportError: no", "plain, fused Adam", "must reach"):
+    for said in (
+        "a training step: mlp",
+        "Growth with width",
+        "ImportError: no",
+        "plain, fused Adam",
+        "must reach",
+        "a CPU",
+    ):
         assert said in html, said
+
+
+def test_races_of_another_day_stay_and_say_what_they_were_run_with(tmp_path, monkeypatch):
+    out, commit = tmp_path / "speed.json", iter("abc")
+    monkeypatch.setattr(main, "keep_memory", lambda module: None)
+    monkeypatch.setattr(main, "measured", lambda *_, **__: contest(1.0, 2.0))
+    monkeypatch.setattr(main, "here", lambda: {**machine.here(), "commit": next(commit)})
+
+    def raced(network):
+        words = f"speed --only vi --networks {network} --no-memory --threads 1 --out {out}"
+        monkeypatch.setattr(sys, "argv", words.split())
+        main.main()
+        return {name: each["raced"] for name, each in json.loads(out.read_text())["groups"]["vi"].items()}
+
+    first = raced("mlp")
+    assert first["mlp"].keys() == {"commit", "cpu", "threads"}
+    assert {name: each["commit"] for name, each in raced("lenet5").items()} == {"mlp": "a", "lenet5": "b"}
+    assert {name: each["commit"] for name, each in raced("mlp").items()} == {"mlp": "c", "lenet5": "b"}
+    assert "What each race was run with" in out.with_suffix(".html").read_text()
