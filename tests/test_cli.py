@@ -72,6 +72,18 @@ def test_a_run_is_calibrated_and_then_evaluated_so(trained, tmp_path):
     shown = re.findall(r"calibrated temperature\D*([\d.]+)", (out / "page.html").read_text())
     assert shown == [f"{said['temperature']:.3f}"]
     assert f"temperature {said['temperature']:.3f}" in run("calibrate", out).output
+    assert reply("evaluate", out, "--json")["calibrated_temperature"] == pytest.approx(said["temperature"])
+
+
+def test_a_finished_run_that_is_gone_on_with_keeps_its_calibration(trained, tmp_path):
+    out = shutil.copytree(trained, tmp_path / "run")
+    reply("calibrate", out, "--json")
+    calibrated = (out / "posterior.safetensors").read_bytes()
+    reply("fit", *FAST, "--out", out, "--resume", "--json")
+    assert (out / "posterior.safetensors").read_bytes() == calibrated
+    (out / "posterior.safetensors").write_bytes(calibrated[:100])  # one that was harmed is made again
+    reply("fit", *FAST, "--out", out, "--resume", "--json")
+    assert (out / "posterior.safetensors").read_bytes() == (trained / "posterior.safetensors").read_bytes()
 
 
 def test_evaluate_says_what_python_says(trained):

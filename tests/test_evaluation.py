@@ -9,9 +9,10 @@ from torch.utils.data import TensorDataset
 
 import credent as cr
 from credent.data import Data
+from credent.errors import ConvergenceWarning
 from credent.evaluation import evaluate, strange_inputs
 from credent.families import Draws
-from credent.pictures import figures
+from credent.pictures import figures, page
 
 
 def linear_case(target_std=2.0):
@@ -36,6 +37,12 @@ def test_regression_scores_by_hand_in_original_units():
     assert scores["coverage"] == 1.0
     half = stats.norm.ppf(0.975)
     assert scores["interval_width"] > 2 * 2 * half  # the draws disagree, so wider than the noise alone
+
+
+def test_a_page_warns_of_what_its_scores_are_worth():
+    with pytest.warns(ConvergenceWarning, match="2 draws of a chain are too few"):
+        html = page(*linear_case()).html()
+    assert "Warning: 2 draws of a chain are too few" in html
 
 
 def test_class_scores_and_strangers():

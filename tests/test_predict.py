@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from credent import families, likelihoods, predict, priors
 from credent.errors import BudgetError, InputError
-from credent.families import Draws
+from credent.families import Draws, Mixture
 from credent.layout import Layout
 from credent.network import Network
 from credent.objectives import VI, VL
@@ -85,9 +85,25 @@ def test_draws_are_averaged_all_or_in_part():
 def test_the_batch_size_does_not_matter(size):
     net, x = network(nn.BatchNorm1d(4, dtype=torch.float64)), data()
     q = posterior_of(net)
-    whole = predict(net, q, likelihoods.Categorical(), x, samples=4)
-    parts = predict(net, q, likelihoods.Categorical(), x, samples=4, batch_size=size)
+    options = {"samples": 4, "statistics": [x]}
+    whole = predict(net, q, likelihoods.Categorical(), x, **options)
+    parts = predict(net, q, likelihoods.Categorical(), x, batch_size=size, **options)
     assert torch.allclose(whole.probs, parts.probs, rtol=1e-12)
+
+
+def test_running_statistics_that_fit_no_draw_are_warned_of():
+    """A mixture of two trained networks was at chance behind BatchNorm, and nothing was said."""
+    net, x = network(nn.BatchNorm1d(4, dtype=torch.float64)), data()
+    q, likelihood = posterior_of(net), likelihoods.Categorical()
+    with pytest.warns(UserWarning, match="fit no single draw.*statistics=loader"):
+        predict(net, q, likelihood, x, samples=2)
+    other = network(nn.BatchNorm1d(4, dtype=torch.float64))
+    with torch.no_grad():
+        next(other.parameters()).add_(1.0)
+    with pytest.warns(UserWarning, match="fit no single draw"):  # a mean that is no network's own
+        predict(net, Mixture([q, posterior_of(other)]), likelihood, x, how="mean")
+    predict(net, q, likelihood, x, samples=2, statistics=[x])
+    predict(net, q, likelihood, x, how="mean")
 
 
 def test_at_most_batch_size_inputs_go_through_at_once():
@@ -138,6 +154,7 @@ def test_parameters_that_are_not_random_stay_the_networks():
 # -- what it leaves behind --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 def test_the_network_comes_back_as_it_was():
     net, x = network(nn.BatchNorm1d(4, dtype=torch.float64), nn.Dropout(0.5)), data()
     net.train()
@@ -158,6 +175,7 @@ def test_dropout_is_off():
     assert torch.allclose(pred.mean, net[:3](x).detach(), rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 @pytest.mark.parametrize("statistics", [None, "given"])
 def test_an_exception_leaves_the_network_as_it_was(statistics):
     class Fragile(nn.Module):
@@ -186,6 +204,7 @@ def test_an_exception_leaves_the_network_as_it_was(statistics):
 # -- running statistics -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 def test_batchnorm_uses_the_networks_own_statistics():
     net, x = network(nn.BatchNorm1d(4, dtype=torch.float64)), data()
     with torch.no_grad():

@@ -373,6 +373,7 @@ def test_without_spread_the_loss_is_that_of_the_network_itself(case):
     assert narrow.last.nll.item() == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 def test_predictions_average_the_networks_of_the_draws(case):
     net, x, _, _ = case
     bnn = vi(case)

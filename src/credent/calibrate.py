@@ -51,7 +51,7 @@ def calibrate(net: nn.Module, posterior: Posterior, likelihood: Likelihood, x: A
     if not isinstance(likelihood, Categorical | Bernoulli):
         raise InputError(
             f"calibrate sets the temperature of Categorical and Bernoulli, and {type(likelihood).__name__} has none."
-            " A regression's noise can be learnt, as in likelihoods.Gaussian('learnt')."
+            " A regression's noise is learnt in training: likelihoods.Gaussian('learnt'), or 'heteroscedastic'."
         )
     if not isinstance(y, Tensor):
         raise InputError(f"calibrate needs labels as a tensor, and got {type(y).__name__}: torch.as_tensor(y).")

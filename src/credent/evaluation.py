@@ -33,6 +33,8 @@ class Evaluation:
     scores: dict[str, float]
     predictive: ClassPredictive | GaussianPredictive
     strange: dict[str, ClassPredictive] = field(default_factory=dict)
+    warning: str = ""
+    """What is to be known before any of it is believed."""
 
 
 def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: int = 32, seed: int = 0) -> Evaluation:
@@ -56,18 +58,18 @@ def evaluate(objective: Objective, posterior: Posterior, data: Data, samples: in
         assert isinstance(answer, ClassPredictive | GaussianPredictive)
         return answer
 
-    warn_of_short_chains(
+    warning = warn_of_short_chains(
         posterior, objective.net, objective.likelihood, x[:_ASKED], how=objective.how, statistics=statistics
     )
     pred = ask(x)
     if isinstance(pred, GaussianPredictive):
-        return Evaluation(_regression_scores(pred, y, data), pred)
+        return Evaluation(_regression_scores(pred, y, data), pred, warning=warning)
     strange = {}
     for name, inputs in strange_inputs(x, seed).items():
         answer = ask(inputs)
         assert isinstance(answer, ClassPredictive)
         strange[name] = answer
-    return Evaluation(_class_scores(pred, y, strange), pred, strange)
+    return Evaluation(_class_scores(pred, y, strange), pred, strange, warning)
 
 
 def statistics_for(objective: Objective, posterior: Posterior, data: Data) -> list[Tensor] | None:

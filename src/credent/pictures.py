@@ -42,23 +42,26 @@ def page(
     found: the scores and predictions of `evaluate`, where they are there already.
     """
     found = evaluate(objective, posterior, data) if found is None else found
+    warning = f" Warning: {found.warning}" if found.warning else ""
+    at = tempered(objective)
+    calibrated = {} if at is None else {"calibrated temperature": f"{at:.3f}"}
     return run_page(
         title or f"{type(objective).__name__} on {data.name}",
         shown(found.scores),
         figures(objective, posterior, data, found, history),
-        {**(settings or {}), **_tempered(objective), "draws at test time": found.predictive.num_draws},
+        {**(settings or {}), **calibrated, "draws at test time": found.predictive.num_draws},
         more=[convergence_section(objective, data)] if pulled(objective) else [],
-        subtitle=f"{subtitle}{len(data.train):,} training and {len(data.test):,} test examples.",
+        subtitle=f"{subtitle}{len(data.train):,} training and {len(data.test):,} test examples.{warning}",
         footer=footer,
     )
 
 
-def _tempered(objective: Objective) -> dict[str, Any]:
+def tempered(objective: Objective) -> float | None:
     """The temperature that calibration has set."""
     likelihood = objective.likelihood
     if not isinstance(likelihood, Categorical | Bernoulli) or likelihood.temperature == 1:
-        return {}
-    return {"calibrated temperature": f"{float(likelihood.temperature):.3f}"}
+        return None
+    return float(likelihood.temperature)
 
 
 def figures(

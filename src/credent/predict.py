@@ -66,11 +66,11 @@ def predict(
 
     `x` is a tensor, or a tuple or dict of tensors as the network takes them; `batch_size` inputs go through the network
     at a time. The same `seed` gives the same draws and so the same numbers; None takes fresh ones. `statistics`,
-    batches of training data, re-estimates BatchNorm's statistics for each draw, which otherwise stay the network's.
-    More than `max_bytes` for the outputs that must be held (of one draw for classes, of all draws for regression) is
-    refused after the first chunk. With `dropout` the network's own dropout layers stay on: each pass has masks of its
-    own, and where a posterior has fewer draws than `samples`, as a point has, all are used equally often, until there
-    are at least as many passes.
+    batches of training data, re-estimates BatchNorm's statistics for each draw, which otherwise stay the network's,
+    with a warning where these fit no draw. More than `max_bytes` for the outputs that must be held (of one draw for
+    classes, of all draws for regression) is refused after the first chunk. With `dropout` the network's own dropout
+    layers stay on: each pass has masks of its own, and where a posterior has fewer draws than `samples`, as a point
+    has, all are used equally often, until there are at least as many passes.
     """
     size = _length(x)
     if size == 0:
@@ -94,6 +94,10 @@ def predict(
 
     def drawn(turn: int) -> Iterable[Params]:
         return [mean] if how == "mean" else posterior.draws(samples, None if seed is None else seed + turn * _APART)
+
+    if statistics is None:
+        line = "statistics=loader, batches of training data"
+        warn_of_running_statistics(network, iter([mean] if mean else drawn(0)), line, stacklevel=4)
 
     def outputs() -> Iterator[Tensor]:
         for index, params in enumerate(_again(drawn, samples) if dropout else drawn(0)):
@@ -155,8 +159,8 @@ def warn_of_running_statistics(network: Network, draws: Iterator[Params], line: 
     other = [k for k, w in params.items() if k in own and not torch.equal(w, own[k])]
     if network.normalises_after(other):
         warnings.warn(
-            "BatchNorm follows random weights, and its running statistics fit no single draw of them: the numbers are"
-            f" not those of an objective's predict. Write {line}.",
+            "BatchNorm follows random weights, and its running statistics fit no single draw of them: what it"
+            f" says may be far off. Write {line}.",
             stacklevel=stacklevel,
         )
 

@@ -359,6 +359,7 @@ def test_the_network_is_never_touched():
     assert_same(before, state_of(net))
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 def test_statistics_are_those_of_predict():
     torch.manual_seed(0)
     net = cr.models.ResNet20(3, width=4)
@@ -409,6 +410,7 @@ def test_of_an_objective_it_is_what_the_objective_predicts(objective):
         torch.testing.assert_close(averaged.gradient(x, y)[0].log_probs, said, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 def test_running_statistics_of_random_weights_are_spoken_of():
     bnn, x, _ = with_batch_norm(vi)
     with pytest.warns(UserWarning, match=r"fit no single draw.*Averaged.of\(bnn\)"):

@@ -67,3 +67,9 @@ def test_members_that_do_not_belong_together_are_refused():
         Mixture([q, q])
     with pytest.raises(InputError, match="different networks"):
         Mixture([q, Draws([{"weight": torch.zeros(2, 1)}])])
+    net = nn.Linear(1, 1)
+    first, second = (cr.VI(net, cr.likelihoods.Gaussian(1.0), num_data=10) for _ in range(2))
+    with pytest.raises(InputError, match="share the weights of one network"):
+        Mixture([first.posterior, second.posterior])
+    with pytest.raises(InputError, match=r"got a VI: Mixture\(\[first.posterior"):
+        Mixture([first, second])

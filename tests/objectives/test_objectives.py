@@ -502,6 +502,7 @@ def batch_norm_case():
     return bnn, x, y
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 def test_draws_are_normalised_by_their_own_statistics():
     bnn, x, y = batch_norm_case()
     assert (bnn.predict(x).label == y).float().mean() > 0.9

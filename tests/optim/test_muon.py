@@ -147,6 +147,11 @@ def test_it_learns_what_a_gradient_hardly_shows():
 def test_vectors_and_impossible_rates_are_refused():
     with pytest.raises(InputError, match=r"shape \(3,\).*beside_adam"):
         Muon(nn.Linear(4, 3).parameters())
+    bnn = cr.MAP(nn.Linear(4, 3), cr.likelihoods.Categorical(), num_data=8)
+    with pytest.raises(InputError, match=r"lr=-1\.0 is no positive rate"):
+        Muon.beside_adam(bnn, lr=-1.0)
+    with pytest.raises(InputError, match="takes the objective, such as VI or MAP, and here is a Linear"):
+        Muon.beside_adam(bnn.net)
     for options in ({"lr": 0.0}, {"lr": -1.0}, {"momentum": 1.0}):
         with pytest.raises(InputError, match="positive rate"):
             Muon([nn.Parameter(torch.ones(2, 2))], **options)

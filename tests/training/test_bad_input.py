@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import credent as cr
 from credent.data import batches
 from credent.errors import BudgetError, CheckpointError, CredentError, InputError, NonFiniteError
+from credent.families import Mixture
 from credent.training import checkpoint
 
 
@@ -52,6 +53,34 @@ def test_a_generator_that_is_used_up(build, rows):
 @pytest.mark.parametrize("batch", [torch.zeros(8, 5), {"x": torch.zeros(8, 5)}, (torch.zeros(8, 5),), ([0.0], [1])])
 def test_batches_of_another_make(begun, batch):
     begun([batch], InputError, r"the loader gave \w+; training needs \(x, y\)")
+
+
+def test_a_last_batch_of_one_row_leaves_batchnorm_nothing(build, rows):
+    with pytest.raises(InputError, match=r"one row leaves BatchNorm nothing.*drop_last=True"):
+        cr.fit(build(norm=True), None, [rows[:8], rows[8:9]], epochs=1, progress=False)
+
+
+def test_labels_that_are_no_tensor(build, rows):
+    x, y = rows[:4]
+    with pytest.raises(InputError, match=r"targets are a tensor, and here is a ndarray: torch\.as_tensor"):
+        build()(x, y.numpy())
+
+
+def test_a_file_in_the_place_of_a_run(build, rows, tmp_path):
+    place = tmp_path / "file"
+    place.write_text("mine")
+    with pytest.raises(InputError, match="is a file, and a run is a directory"):
+        cr.fit(build(), None, batches(rows, 8), steps=1, run_dir=place, progress=False)
+    assert place.read_text() == "mine"
+
+
+def test_a_mixture_has_no_file_of_its_own(build, tmp_path):
+    mixture = Mixture([build(seed=0).posterior, build(seed=1).posterior])
+    with pytest.raises(InputError, match="a mixture has a file for each member's"):
+        cr.save(mixture, tmp_path / "m.safetensors")
+    with pytest.raises(InputError, match=r"here is a Mixture. Of a mixture.*Mixture\(\[load"):
+        cr.save(build(), tmp_path / "m.safetensors", mixture)
+    assert not list(tmp_path.iterdir())
 
 
 def test_batches_without_rows(begun, rows):

@@ -43,6 +43,7 @@ def predictions(objective, posterior, samples=None):
     return pred.means, pred.scales
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm follows random weights")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loaded_posterior_predicts_the_same_bits(tmp_path, same, kind):
     """Into a network with other first weights, statistics and noise, which predicted something else."""

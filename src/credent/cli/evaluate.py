@@ -14,7 +14,7 @@ from credent import __version__, evaluation
 from credent.cli.common import AsJson, DataDir, Samples, guarded, load_run
 from credent.families import Posterior
 from credent.files import write_atomically
-from credent.pictures import page, shown
+from credent.pictures import page, shown, tempered
 from credent.recipe import Built
 from credent.report import comparison_page
 
@@ -61,6 +61,7 @@ def _evaluate(run: Path, samples: int, data_dir: Path | None) -> dict[str, Any]:
     return {
         "run": str(run),
         "samples": found.predictive.num_draws,
+        "calibrated_temperature": tempered(built.objective),
         **dataclasses.asdict(built.recipe),
         "scores": scores,
         "page": str(written),

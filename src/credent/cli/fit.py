@@ -58,7 +58,7 @@ def fit(
         saved = Recipe.from_json(config.read_text())
         if saved != recipe:
             changed = [k for k, v in dataclasses.asdict(saved).items() if chosen[k] not in (v, None)]
-            own = f" (its own {', '.join(changed)})" if changed else ""
+            own = f", with its own {', '.join(changed)} and not this command's" if changed else ""
             console.print(f"resuming {out} as it was begun{own}", markup=False, emoji=False)
         recipe = saved
     built = recipe.build(data_dir)

@@ -44,10 +44,23 @@ class Mixture(Posterior):
                 "Mixture: the same posterior is there twice; train each member on a network of its own, which begins"
                 " from a seed of its own."
             )
-        shapes = [{k: tuple(w.shape) for k, w in part.mean().items()} for part in parts]
-        if any(each != shapes[0] for each in shapes):
+        for part in parts:
+            if not isinstance(part, Posterior):
+                raise InputError(
+                    f"Mixture takes posteriors, and got a {type(part).__name__}: Mixture([first.posterior,"
+                    " second.posterior])."
+                )
+        means = [part.mean() for part in parts]
+        if any(each.keys() != means[0].keys() for each in means) or any(
+            w.shape != means[0][k].shape for each in means for k, w in each.items()
+        ):
             raise InputError(
                 "Mixture: its posteriors are of different networks: the names or shapes of weights differ."
+            )
+        if len({w.data_ptr() for each in means for w in each.values()}) < sum(map(len, means)):
+            raise InputError(
+                "Mixture: its posteriors share the weights of one network, so that the last one trained is what all of"
+                " them are: train each member on a network of its own."
             )
         self.parts = tuple(parts)
 

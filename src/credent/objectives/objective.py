@@ -9,7 +9,6 @@ prior. An objective is an `nn.Module` whose forward is the loss; what it was mad
 
 import math
 import operator
-import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -121,6 +120,8 @@ class Objective(nn.Module, ABC):
 
     def forward(self, x: Any, y: Tensor) -> Tensor:
         """The loss of one batch in nats per datum."""
+        if not isinstance(y, Tensor):
+            raise InputError(f"targets are a tensor, and here is a {type(y).__name__}: torch.as_tensor(y).")
         if y.ndim == 0 or y.shape[0] == 0:
             raise InputError(f"the batch is empty: y has shape {tuple(y.shape)}.")
         if y.shape[0] > self.num_data:
@@ -165,16 +166,7 @@ class Objective(nn.Module, ABC):
     def _predicting(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a prediction with the statistics that it needs."""
         statistics = self.statistics if options.get("how", self.how) == "sampled" else None
-        if statistics is None or "statistics" in options:
-            return options
-        if not statistics:
-            warnings.warn(
-                "BatchNorm follows random weights, and no training batch has been seen since this objective was"
-                " built: its running statistics fit no single draw. Write statistics=loader.",
-                stacklevel=3,
-            )
-            return options
-        return options | {"statistics": statistics}
+        return options if not statistics or "statistics" in options else options | {"statistics": statistics}
 
     def param_groups(
         self, lr: float, scale_lr: float | None = None, *, ratio: float | None = None

@@ -75,6 +75,8 @@ class Muon(Optimizer):
                 f"Muon(lr={lr}, momentum={momentum}): a positive rate, such as 6e-3, and momentum below 1."
             )
         super().__init__(params, {"lr": lr, "momentum": momentum})
+        if wrong := [group["lr"] for group in self.param_groups if not group["lr"] > 0]:
+            raise InputError(f"Muon: a group's lr={wrong[0]} is no positive rate, such as 6e-3.")
         if small := [tuple(p.shape) for group in self.param_groups for p in group["params"] if p.ndim < 2]:
             raise InputError(
                 f"Muon moves matrices, and a parameter of shape {small[0]} is none: Muon.beside_adam(bnn, lr=...)"
@@ -94,6 +96,10 @@ class Muon(Optimizer):
 
         The rates are those of `objective.param_groups`.
         """
+        if not isinstance(objective, Objective):
+            raise InputError(
+                f"Muon.beside_adam takes the objective, such as VI or MAP, and here is a {type(objective).__name__}."
+            )
         looked_up = {
             id(each.weight) for each in objective.modules() if isinstance(each, nn.Embedding | nn.EmbeddingBag)
         }

@@ -34,6 +34,7 @@ from credent.priors import Prior
 from credent.training.batches import split, to
 
 _ADAPTIVE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
+_FASTEST = 0.1  # a rate of scales that may still be advised
 _MOVING = 0.2  # a pull that stands for a scale 10 % off its optimum
 
 
@@ -151,10 +152,13 @@ def warn_of_short_reach(
     )
     if far < need:
         rate = optimizer.param_groups[index]["lr"]
+        short = need / max(far, 1e-6)
+        wanted = rate * 2 * short
+        raised = f", or raise scale_lr to {wanted:.1g}" if wanted <= _FASTEST else ""
         warnings.warn(
             f"the scales cannot converge: log sigma starts {need:.1f} below the prior's, and in {steps} steps at"
-            f" {rate:.2g} and below Adam moves it by at most {far:.1f}. Train longer, or raise scale_lr to"
-            f" {rate * 2 * need / far:.1g}.",
+            f" {rate:.2g} and below Adam moves it by at most {far:.1f}. Train for {math.ceil(steps * short):,} steps or"
+            f" more{raised}.",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -29,7 +29,7 @@ from credent.training.mixing import posterior_of
 from credent.training.monitor import Monitor, Monitors
 from credent.training.result import Result
 from credent.training.sampling import noises
-from credent.training.saving import save
+from credent.training.saving import load, save
 from credent.training.tally import Tally
 from credent.training.thin import Kept, Thin
 
@@ -56,6 +56,8 @@ class Run:
         self.objective, self.optimizer, self.loader, self.scheduler = objective, optimizer, loader, scheduler
         self.epochs, self.accumulate, self.average = epochs, accumulate, average
         self.run_dir = None if run_dir is None else Path(run_dir)
+        if self.run_dir is not None and self.run_dir.exists() and not self.run_dir.is_dir():
+            raise InputError(f"run_dir={str(run_dir)!r} is a file, and a run is a directory: choose another name.")
         self.monitors = Monitors(monitors)
         self.device = objective.layout.first().device
         self.group = Group(self.device)
@@ -67,6 +69,7 @@ class Run:
         self.watch = Watch(objective, optimizer, self.run_dir, () if self.kept is None else self.kept.draws)
         self.epoch = self.batch = self.step = 0
         self.exhausted = False
+        self._resumed_at: int | None = None
         self._tally = Tally()
         what = (objective, optimizer, scheduler, loader, accumulate, self.generators, thin, average)
         self._fingerprint = fingerprint(*what)  # as it is begun: rates and counters move
@@ -125,6 +128,7 @@ class Run:
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
+        self._resumed_at = self.step
         self._tally = Tally(state["tally"])
         self.monitors.recall(state["monitors"])
         generators.restore(state["position"], self.generators)
@@ -169,13 +173,22 @@ class Run:
             self.average.apply()
             self.watch.parameters(self.step)
         if self.run_dir is not None and self.first:
-            drawn = None if self.kept is None else Draws(self.kept.draws)
-            save(self.objective, self.run_dir / "posterior.safetensors", drawn)
+            self._end_file(self.run_dir / "posterior.safetensors")
         self.group.wait()  # until the files are there for all
         posterior: Posterior = self.objective.posterior
         if self.kept is not None:
             posterior = posterior_of(self.objective, self.kept.draws)
         return Result(posterior, self.history.rows, self.step, self.run_dir)
+
+    def _end_file(self, path: Path) -> None:
+        """The posterior's file; where the run had ended before, it stays, with the temperature that it may have."""
+        if self.step == self._resumed_at and path.exists():
+            try:
+                load(self.objective, path)
+                return
+            except CheckpointError:
+                pass  # it was harmed, and is written again
+        save(self.objective, path, None if self.kept is None else Draws(self.kept.draws))
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -221,10 +234,10 @@ class Run:
             x, y, weight = self.group.share(x, y, self.loader)
             x, y = batches.to(x, self.device), batches.to(y, self.device)
             with self.group.own_stream(), torch.autocast(self.device.type, autocast, enabled=autocast is not None):
-                loss = wrapped(x, y)
+                loss = _paid(wrapped, x, y)
             if not bool(loss.isfinite()):
                 self.watch.bad_loss((x, y), self.step + 1)
-            (loss * (share * weight)).backward()
+            torch.autograd.backward(loss * (share * weight))
             self._tally.add(self.objective, y, share)
         parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -258,3 +271,17 @@ class Run:
         self.watch.parameters(self.step)
         if self.first or self.run_dir is None:  # in memory every process keeps its own
             self.kept.add(self.step)
+
+
+def _paid(wrapped: nn.Module, x: Any, y: Any) -> Tensor:
+    """The loss of a batch."""
+    try:
+        loss: Tensor = wrapped(x, y)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise InputError(
+            "a batch of one row leaves BatchNorm nothing to normalise by, and the last batch of an epoch may be that"
+            " small: cr.data.batches(..., drop_last=True), or DataLoader(..., drop_last=True)."
+        ) from error
+    return loss

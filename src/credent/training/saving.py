@@ -32,7 +32,11 @@ _DRAWS = "draws"  # the directory beside the file
 
 def save(objective: Objective, path: str | os.PathLike[str], draws: Draws | None = None) -> None:
     """Write the posterior of a trained objective, with the draws of a chain over it in `draws/` beside the file."""
-    _check_objective(objective, "save(objective, path)", "; draws are its third argument, save(objective, path, draws)")
+    _check_objective(
+        objective,
+        "save(objective, path)",
+        "; a mixture has a file for each member's, and a chain's draws are its third",
+    )
     tensors = _tensors(objective)
     about: dict[str, Any] = {
         "credent": 1,
@@ -42,6 +46,11 @@ def save(objective: Objective, path: str | os.PathLike[str], draws: Draws | None
     }
     if objective.penalty.changes_q:
         about["prior"] = objective.described
+    if draws is not None and not isinstance(draws, Draws):
+        raise InputError(
+            f"save(objective, path, draws) keeps the draws of a chain, and here is a {type(draws).__name__}. Of a"
+            " mixture each member's objective is saved to a file of its own: Mixture([load(a, 'a.safetensors'), ...])."
+        )
     if draws is not None:
         about["draws"] = len(draws)
         _write_draws(draws, Path(path).parent / _DRAWS)

@@ -12,6 +12,7 @@ and an ESS of 100 times the number of chains are advised (Vehtari, Gelman, Simps
 >>> posterior = Draws([{"weight": w} for w in draws])
 >>> net = nn.Linear(1, 1, bias=False)
 >>> warn_of_short_chains(posterior, net, Gaussian(scale=1.0), torch.ones(1, 1))        # long enough: nothing is said
+''
 """
 
 import warnings
@@ -29,13 +30,13 @@ from credent.training.mixing import Chains
 APART, FEW = 1.05, 25
 
 
-def warn_of_short_chains(posterior: Posterior, net: nn.Module, likelihood: Likelihood, x: Any, **options: Any) -> None:
-    """Say so where a chain is so short that its scores depend on where it was begun, or on luck.
+def warn_of_short_chains(posterior: Posterior, net: nn.Module, likelihood: Likelihood, x: Any, **options: Any) -> str:
+    """Say so where a chain is so short that its scores depend on where it was begun, or on luck; return what was said.
 
     A posterior that is no set of draws is passed over; options are those of `credent.predict`.
     """
     if not isinstance(posterior, Chains | Draws):
-        return
+        return ""
     chains = posterior if isinstance(posterior, Chains) else Chains([posterior])
     least = min(len(chain) for chain in chains.chains)
     if least < LEAST:
@@ -44,13 +45,11 @@ def warn_of_short_chains(posterior: Posterior, net: nn.Module, likelihood: Likel
         mixing = chains.mixing_of_predictions(net, likelihood, x, **options)
         agree, worth = (float(each["predictions"].nanmedian()) for each in (mixing.rhat, mixing.ess))
         if not (agree > APART or worth < FEW):
-            return
+            return ""
         found = (
             f"{mixing.chains * mixing.draws} draws are worth {worth:.0f} independent ones, and R-hat is {agree:.2f},"
             f" both for the median prediction; wanted are {FEW} at least, and {APART} at most"
         )
-    warnings.warn(
-        f"{found}: these scores may be another chain's tomorrow. Run longer, or several chains.",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+    said = f"{found}: these scores may be another chain's tomorrow. Run longer, or several chains."
+    warnings.warn(said, ConvergenceWarning, stacklevel=3)
+    return said
