@@ -89,7 +89,7 @@ SCALES = {
             "fashion_mnist": (
                 *("map_two", "map_four", "map_muon", "map_muon_calibrated", "map_muon_two"),
                 *("map_muon_two_calibrated", "vi_default", "dropout_averaged", "dropout_muon", "ensemble", "dropout"),
-                *("laplace_last", "bayesian_torch", "pyro"),
+                *("laplace_last", "bayesian_torch"),
             )
         },
         more=(4, 5, 6, 7, 8, 9, 10),

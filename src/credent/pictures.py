@@ -102,7 +102,8 @@ def convergence_section(objective: Objective, data: Data) -> Section:
     note = Note(
         f"{share:.1%} of all scales are still moving. The pull is sigma^2 over its optimum, less one, with its standard"
         " error over batches: zero where training is done, positive where a scale is still too wide, negative where it"
-        " is too narrow and wants more steps or a larger rate for the scales."
+        " is too narrow and wants more steps or a larger rate for the scales. A tensor counts as converged where its"
+        " mean pull is within 0.2, or within three standard errors, of zero."
     )
     return Section("Did the scales converge?", (note, Table("By parameter", columns, rows)))
 

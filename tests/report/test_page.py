@@ -99,7 +99,7 @@ def test_cards_carry_value_unit_and_meaning():
 
 def test_comparison_names_the_leader_and_marks_the_best():
     page = comparison_page("t", {"VI": {"nll": 0.08, "odd": 1.0}, "MAP": {"nll": 0.11}, "SGLD": {"nll": float("nan")}})
-    assert page.facts == (Card("Best surprise (NLL)", 0.08, "nats", page.facts[0].meaning),)
+    assert page.facts == (Card("Best: Surprise (NLL)", 0.08, "nats", page.facts[0].meaning),)
     assert page.facts[0].meaning.startswith("VI leads.")
     html = page.html()
     assert re.findall(r'<td data-value="([^"]*)" class="best">', html) == ["0.08"]

@@ -91,5 +91,5 @@ def _winners(runs: Mapping[str, Scores], names: list[str]) -> tuple[Card, ...]:
                 f"{run} leads." if not tied else f"{' and '.join([run, *tied])} are tied within two standard errors."
             )
             meaning = f"{leads} {what.meaning}".strip()
-            cards.append(Card(f"Best {what.label[0].lower()}{what.label[1:]}", runs[run][name], what.unit, meaning))
+            cards.append(Card(f"Best: {what.label}", runs[run][name], what.unit, meaning))
     return tuple(cards)
