@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.arithmetic import worse
-from bench.machine import keep_memory
+from bench.machine import here, keep_memory
 from bench.speed.measure import measured
 
 RECORDED = Path(__file__).parents[2] / "results" / "bench" / "speed.json"
@@ -40,7 +40,20 @@ def main() -> None:
     ]
     for said in slower:
         print(f"slower: {said}", file=sys.stderr)
+    if slower and (told := another_cpu(recorded, here()["cpu"])):
+        print(told, file=sys.stderr)
     sys.exit(1 if slower else 0)
+
+
+def another_cpu(recorded: dict[str, Any], cpu: str) -> str:
+    """What to do where the recording is another machine's, whose ratios are others."""
+    theirs = {contest["raced"]["cpu"] for networks in recorded.values() for contest in networks.values()} - {cpu}
+    if not theirs:
+        return ""
+    return (
+        f"The recording is of {', '.join(sorted(theirs))}, and this is {cpu}: ratios differ between CPUs. Record the code"
+        " of before on this machine (python -m bench.speed --out before.json), and check against before.json."
+    )
 
 
 def _slower(group: str, network: str, before: dict[str, Any], options: argparse.Namespace) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 from bench.peers import credent
 from bench.speed import __main__ as main
 from bench.speed import growth, limits, measure
-from bench.speed.check import compared
+from bench.speed.check import another_cpu, compared
 from bench.speed.groups import GROUPS
 from bench.speed.networks import Setting
 from bench.speed.page import faster, page
@@ -116,6 +116,12 @@ def test_the_guard_names_what_is_worse():
     gone = compared(contest(1.0, 1.1, name="other"), before)
     assert list(gone) == ["credent"]  # what no longer runs is no success
     assert compared(contest(1.0, 1.1), contest(2.0, 2.1, name="a peer")) == {}  # peers may do as they please
+
+
+def test_the_guard_says_where_the_recording_is_another_machines():
+    recorded = {"vi": {"mlp": {"raced": {"cpu": "one"}}}, "vl": {"mlp": {"raced": {"cpu": "two"}}}}
+    assert another_cpu(recorded, "two").startswith("The recording is of one, and this is two")
+    assert another_cpu({"vi": recorded["vi"]}, "one") == ""
 
 
 def test_limits_look_at_the_lower_end():
