@@ -51,8 +51,8 @@ def another_cpu(recorded: dict[str, Any], cpu: str) -> str:
     if not theirs:
         return ""
     return (
-        f"The recording is of {', '.join(sorted(theirs))}, and this is {cpu}: ratios differ between CPUs. Record the code"
-        " of before on this machine (python -m bench.speed --out before.json), and check against before.json."
+        f"The recording is of {', '.join(sorted(theirs))}, and this is {cpu}: ratios differ between CPUs. Record the"
+        " code of before on this machine (python -m bench.speed --out before.json), and check against before.json."
     )
 
 
