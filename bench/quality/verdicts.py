@@ -80,7 +80,7 @@ def beats_all(found: Found) -> list[tuple[str, str, str]]:
     def claimed(claim: str, rivals: list[str], alone: bool) -> tuple[str, str, str]:
         if not ours or not rivals:
             return claim, "not testable", "No row is another's, or none is credent's."
-        best = max(ours, key=lambda method: len(beaten[method].intersection(rivals)))
+        best = max(ours, key=lambda method: (len(beaten[method].intersection(rivals)), -mean(found[method], "cost")))
         left = [METHODS[other].label for other in rivals if other not in (beaten[best] if alone else by_any)]
         who = f"{METHODS[best].label} does so" if alone else "There is one"
         evidence = f"{who} against {len(rivals) - len(left)} of {len(rivals)}"
