@@ -81,9 +81,12 @@ def test_a_finished_run_that_is_gone_on_with_keeps_its_calibration(trained, tmp_
     calibrated = (out / "posterior.safetensors").read_bytes()
     reply("fit", *FAST, "--out", out, "--resume", "--json")
     assert (out / "posterior.safetensors").read_bytes() == calibrated
-    (out / "posterior.safetensors").write_bytes(calibrated[:100])  # one that was harmed is made again
-    reply("fit", *FAST, "--out", out, "--resume", "--json")
-    assert (out / "posterior.safetensors").read_bytes() == (trained / "posterior.safetensors").read_bytes()
+    other = reply("fit", *FAST, "--seed", "1", "--out", tmp_path / "other", "--json")
+    reply("calibrate", other["run"], "--json")
+    for bad in (calibrated[:100], (tmp_path / "other" / "posterior.safetensors").read_bytes()):
+        (out / "posterior.safetensors").write_bytes(bad)  # harmed, or of other weights: it is made again
+        reply("fit", *FAST, "--out", out, "--resume", "--json")
+        assert (out / "posterior.safetensors").read_bytes() == (trained / "posterior.safetensors").read_bytes()
 
 
 def test_evaluate_says_what_python_says(trained):

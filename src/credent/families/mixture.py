@@ -57,7 +57,8 @@ class Mixture(Posterior):
             raise InputError(
                 "Mixture: its posteriors are of different networks: the names or shapes of weights differ."
             )
-        if len({w.data_ptr() for each in means for w in each.values()}) < sum(map(len, means)):
+        places = [w.data_ptr() for each in means for w in each.values() if w.numel()]
+        if len(set(places)) < len(places):
             raise InputError(
                 "Mixture: its posteriors share the weights of one network, so that the last one trained is what all of"
                 " them are: train each member on a network of its own."

@@ -29,7 +29,7 @@ from credent.training.mixing import posterior_of
 from credent.training.monitor import Monitor, Monitors
 from credent.training.result import Result
 from credent.training.sampling import noises
-from credent.training.saving import load, save
+from credent.training.saving import recall_temperature, save
 from credent.training.tally import Tally
 from credent.training.thin import Kept, Thin
 
@@ -173,22 +173,15 @@ class Run:
             self.average.apply()
             self.watch.parameters(self.step)
         if self.run_dir is not None and self.first:
-            self._end_file(self.run_dir / "posterior.safetensors")
+            path = self.run_dir / "posterior.safetensors"
+            if self.step == self._resumed_at:
+                recall_temperature(self.objective, path)
+            save(self.objective, path, None if self.kept is None else Draws(self.kept.draws))
         self.group.wait()  # until the files are there for all
         posterior: Posterior = self.objective.posterior
         if self.kept is not None:
             posterior = posterior_of(self.objective, self.kept.draws)
         return Result(posterior, self.history.rows, self.step, self.run_dir)
-
-    def _end_file(self, path: Path) -> None:
-        """The posterior's file; where the run had ended before, it stays, with the temperature that it may have."""
-        if self.step == self._resumed_at and path.exists():
-            try:
-                load(self.objective, path)
-                return
-            except CheckpointError:
-                pass  # it was harmed, and is written again
-        save(self.objective, path, None if self.kept is None else Draws(self.kept.draws))
 
     # -- the run ------------------------------------------------------------------------------------------------------
 

@@ -99,6 +99,19 @@ def load(objective: Objective, path: str | os.PathLike[str]) -> Posterior:
     return objective.posterior if drawn is None else posterior_of(objective, drawn)
 
 
+def recall_temperature(objective: Objective, path: Path) -> None:
+    """Set the temperature that a file of this very posterior has; one of other weights, or none, has nothing to say."""
+    own = _tensors(objective)
+    try:
+        with safe_open(path, framework="pt") as file:
+            theirs = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118  (not a dict)
+    except Exception:  # whatever is wrong with it, it is written anew
+        return
+    rest = own.keys() - {_TEMPERATURE}
+    if _TEMPERATURE in own and theirs.keys() == own.keys() and all(torch.equal(own[k], theirs[k]) for k in rest):
+        objective.likelihood.get_buffer("temperature").copy_(theirs[_TEMPERATURE])
+
+
 def _check_objective(given: object, call: str, more: str = "") -> None:
     if not isinstance(given, Objective):
         kind = type(given).__name__
