@@ -47,7 +47,8 @@ def main() -> None:
 
 def another_cpu(recorded: dict[str, Any], cpu: str) -> str:
     """What to do where the recording is another machine's, whose ratios are others."""
-    theirs = {contest["raced"]["cpu"] for networks in recorded.values() for contest in networks.values()} - {cpu}
+    checked = (recorded[group][network] for group in WORK for network in SMALL if network in recorded.get(group, {}))
+    theirs = {contest["raced"]["cpu"] for contest in checked} - {cpu}
     if not theirs:
         return ""
     return (
