@@ -141,7 +141,6 @@ _CALIBRATED = {
 METHODS: dict[str, Method] = {
     "map": Method("MAP", "credent", _ours(ours.map_), _ADAM, _MAP, moved=(_VI, _MAP)),
     "vi": Method("VI", "credent", _ours(ours.vi), _VI, _BETA, moved=(_VI, _LIGHT)),
-    "vi_slower": Method("VI, scales slower", "credent", _ours(ours.vi_slower), _VI, _BETA, moved=(_FAST, _BETA)),
     "vi_last": Method("VI, last layer", "credent", _ours(ours.vi_last), _ADAM, _BETA, moved=(_ADAM, _LIGHT)),
     "vi_default": Method(
         f"VI, Fashion-MNIST's recipe, {_MEMBERS} members of 0.6 of the passes",

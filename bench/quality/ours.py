@@ -18,19 +18,16 @@ from bench.peers.peer import count
 from credent.objectives import Objective
 from credent.samplers import Langevin
 
-FASTER, SLOWER = 5.0, 0.2
-"""Rates of the scales over that of the means: the recipes', and one as the thesis on training advises."""
+FASTER = 5.0
+"""Rate of the scales over that of the means: the recipes'."""
 
 AVERAGED = 0.003
 """Beta of averaged members, where it is no knob."""
 
 
-def _trained(
-    net: nn.Module, task: Task, kind: Callable[..., Objective], ratio: float = FASTER, **options: Any
-) -> Bayesian:
+def _trained(net: nn.Module, task: Task, kind: Callable[..., Objective], **options: Any) -> Bayesian:
     bnn = kind(net, cr.likelihoods.Categorical(), num_data=task.num_data, beta=task.beta, **options)
-    groups = bnn.param_groups(lr=task.lr, ratio=ratio)
-    return _bayesian(bnn, task.annealed(torch.optim.Adam(groups, fused=True)))
+    return _bayesian(bnn, task.annealed(_adam(bnn, task)))
 
 
 def vi_default(net: nn.Module, task: Task) -> Bayesian:
@@ -40,7 +37,6 @@ def vi_default(net: nn.Module, task: Task) -> Bayesian:
 
 
 def _adam(bnn: Objective, task: Task) -> torch.optim.Optimizer:
-    """At a constant rate."""
     return torch.optim.Adam(bnn.param_groups(lr=task.lr, ratio=FASTER), fused=True)
 
 
@@ -138,7 +134,6 @@ map_averaged = partial(_averaged, kind=cr.MAP)
 map_muon = partial(_averaged, kind=cr.MAP, moved_by=_muon)
 dropout_muon = partial(dropout_averaged, moved_by=_muon)
 vi_averaged = partial(_averaged, kind=cr.VI)
-vi_slower = partial(_trained, kind=cr.VI, ratio=SLOWER)
 vi_last = partial(_trained, kind=cr.VI, random="head*")
 vl = partial(_trained, kind=cr.VL)
 ir = partial(_trained, kind=cr.VI, prior=cr.priors.InverseReference())
