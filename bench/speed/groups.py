@@ -32,6 +32,8 @@ class Race:
 
     bases: tuple[str, ...]
     contenders: dict[str, Callable[[], Turn]]
+    cycle: int = 2
+    """Calls after which work repeats itself: of training steps some is paid for at every other one alone."""
 
     def only(self, chosen: Callable[[str], bool]) -> "Race":
         """Without the contenders that are not chosen; what they are measured against stays."""
@@ -82,7 +84,7 @@ def prediction(setting: Setting) -> Race:
         contenders[name] = partial(_prediction, build, setting)
     contenders["credent, stored in memory"] = partial(_stored, setting, False)
     contenders["credent, stored on disk"] = partial(_stored, setting, True)
-    return Race((FORWARDS,), contenders)
+    return Race((FORWARDS,), contenders, cycle=1)
 
 
 def laplace(setting: Setting) -> Race:
@@ -90,7 +92,7 @@ def laplace(setting: Setting) -> Race:
     contenders: dict[str, Callable[[], Turn]] = {"one forward": partial(_forwards, setting, 1)}
     for name, build in _all("LAPLACE", credent.LAPLACE):
         contenders[name] = partial(_prediction, build, setting)
-    return Race(("one forward",), contenders)
+    return Race(("one forward",), contenders, cycle=1)
 
 
 def fisher(setting: Setting) -> Race:
@@ -102,6 +104,7 @@ def fisher(setting: Setting) -> Race:
             "credent": partial(_trace, setting),
             "torch.func, a gradient for each example": partial(_each_gradient, setting),
         },
+        cycle=1,
     )
 
 

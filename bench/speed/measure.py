@@ -24,6 +24,8 @@ from bench.speed.networks import NETWORKS, Setting
 from credent.papers.timing import race
 
 STEPS_FOR_MEMORY = 3
+MOST_CALLS = 8  # of a turn
+FEWEST_HEATS = 2
 TURN = 0.04  # seconds, of the base, beside which the clock and the change of turns do not count
 
 
@@ -32,11 +34,16 @@ def measured(
 ) -> dict[str, Any]:
     """Ratios of every contender to every base, milliseconds, and why some are missing.
 
-    The race has `heats` processes, one after the other, among which rounds and seconds are divided.
+    The race has `heats` processes, one after the other, among which rounds and seconds are divided; where three rounds
+    take far longer than a heat's seconds, it ends with the heat that ends after twice the race's, but has two at least.
     """
     each = max(3, rounds // heats), seconds / heats, longest, int(ours)
     words = ["--heat", group, network, *map(str, each)]
-    return judged(GROUPS[group](NETWORKS[network]).bases, [_elsewhere(words) for _ in range(heats)])
+    found: list[dict[str, Any]] = []
+    begun = time.perf_counter()
+    while len(found) < heats and (len(found) < FEWEST_HEATS or time.perf_counter() - begun < 2 * seconds):
+        found.append(_elsewhere(words))
+    return judged(GROUPS[group](NETWORKS[network]).bases, found)
 
 
 def judged(bases: Sequence[str], heats: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -63,12 +70,12 @@ def judged(bases: Sequence[str], heats: Sequence[dict[str, Any]]) -> dict[str, A
 def heat(contest: Race, rounds: int, seconds: float, longest: float = math.inf) -> dict[str, Any]:
     """Seconds of every contender in every round, in this process, and why some are missing.
 
-    Every contender has its turn once a round, of two calls or, where they are quick, more. One that fails, or whose
-    single call takes more than the `longest` seconds, is left out with its reason.
+    Every contender has its turn once a round, of one cycle of calls or, where they are quick, more. One that fails, or
+    whose single call takes more than the `longest` seconds, is left out with its reason.
     """
     turns: dict[str, Turn] = {}
     missing: dict[str, str] = {}
-    repeats = 2
+    repeats = contest.cycle
     for name, make in contest.contenders.items():
         try:
             with warnings.catch_warnings():
@@ -82,7 +89,7 @@ def heat(contest: Race, rounds: int, seconds: float, longest: float = math.inf) 
             missing[name] = _told(error)
             continue
         if name == contest.bases[0]:
-            repeats = 2 * max(1, min(4, round(TURN / taken / 2)))  # even: some is paid for every other step alone
+            repeats *= max(1, min(MOST_CALLS // repeats, round(TURN / taken / repeats)))
         elif name not in contest.bases and taken > longest:
             missing[name] = f"one call takes {taken:.1f} s, and at most {longest:.0f} s were given"
             continue

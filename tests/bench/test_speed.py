@@ -82,6 +82,28 @@ def test_a_heat_runs_in_a_process_of_its_own():
     assert len(found["contenders"]["credent"]["over"]["forward and backward"]["heats"]) == 2
 
 
+def test_a_race_of_long_turns_has_fewer_heats(monkeypatch):
+    """Heats of 50 seconds each: one more is begun until twice the race's seconds are over, and two at least."""
+    heats: list[str] = []
+    monkeypatch.setattr(measure, "_elsewhere", heats.append)
+    monkeypatch.setattr(measure, "judged", lambda bases, heats: len(heats))
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: 50.0 * len(heats))
+    assert measure.measured("fisher", "mlp", heats=6, rounds=6, seconds=100.0) == 4
+    assert measure.measured("fisher", "mlp", heats=6, rounds=6, seconds=1.0) == 2
+    assert measure.measured("fisher", "mlp", heats=3, rounds=6, seconds=1000.0) == 3
+
+
+@pytest.mark.parametrize(("cycle", "seconds", "calls"), [(1, 1.0, 1), (2, 1.0, 2), (2, 0.013, 4), (1, 0.013, 3)])
+def test_a_turn_is_made_of_whole_cycles(monkeypatch, cycle, seconds, calls):
+    """As many calls as take some 40 ms, but never a part of a cycle."""
+    found = []
+    monkeypatch.setattr(measure, "race", lambda turns, rounds, repeats, *_, **__: found.append(repeats))
+    clock = iter([0.0, seconds])
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
+    measure.heat(measure.Race(("plain",), {"plain": lambda: lambda: None}, cycle), 3, 1.0)
+    assert found == [calls]
+
+
 def test_a_turn_that_takes_too_long_is_left_out():
     found = alone(GROUPS["vl"](TINY), longest=0.0)
     assert set(found["contenders"]) == set(found["bases"])
