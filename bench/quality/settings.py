@@ -63,7 +63,7 @@ _FEW = (
     *("ensemble", "dropout", "ivon", "laplace_last", "bayesian_torch_mended"),
 )
 _TURNS = (
-    *("map", "vi", "vi_default", "map_calibrated", "map_two", "map_two_calibrated", "map_four_calibrated"),
+    *("map", "vi", "vi_default", "map_calibrated"),
     *("map_muon", "map_muon_calibrated", "map_muon_two", "map_muon_two_calibrated"),
     *("dropout_muon", "ensemble", "dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
     *("bayesian_torch", "bayesian_torch_mended", "blitz_mended", "torchbnn_mended"),
@@ -74,7 +74,7 @@ SCALES = {
         {"fashion_mnist": Size(train=300, val=200, test=200, strange=100, epochs=2, batch=50, draws=2)},
         {"fashion_mnist": None},
         seeds=(1, 2),
-        turns={"fashion_mnist": ("map_two_calibrated", "dropout")},
+        turns={"fashion_mnist": ("map_muon_two_calibrated", "dropout")},
         parts=2,
     ),
     "cpu": Scale(
@@ -87,7 +87,7 @@ SCALES = {
         seeds=(1, 2, 3),
         close={
             "fashion_mnist": (
-                *("map_two", "map_four", "map_muon", "map_muon_calibrated", "map_muon_two"),
+                *("map_muon", "map_muon_calibrated", "map_muon_two"),
                 *("map_muon_two_calibrated", "vi_default", "dropout_averaged", "dropout_muon", "ensemble", "dropout"),
                 *("laplace_last", "bayesian_torch"),
             )

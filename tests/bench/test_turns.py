@@ -79,16 +79,22 @@ def test_predictions_that_are_no_numbers_have_no_bins() -> None:
 
 
 def test_only_methods_that_the_scale_names_take_turns_at_the_chosen_setting() -> None:
-    picked = {("fashion_mnist", name): Trial("fashion_mnist", name, 2e-3, 0.1, SIZE, 0) for name in ("map_two", "sgld")}
-    found = turns.turns(SCALES["cpu"], "fashion_mnist", ("map_two", "map_two_calibrated", "sgld"), picked)
+    picked = {
+        ("fashion_mnist", name): Trial("fashion_mnist", name, 2e-3, 0.1, SIZE, 0) for name in ("map_muon_two", "sgld")
+    }
+    found = turns.turns(SCALES["cpu"], "fashion_mnist", ("map_muon_two", "map_muon_two_calibrated", "sgld"), picked)
     assert {(cell.method, cell.lr, cell.seed) for cell in found} == {
-        (method, 2e-3, part) for method in ("map_two", "map_two_calibrated") for part in range(1, 7)
+        (method, 2e-3, part) for method in ("map_muon_two", "map_muon_two_calibrated") for part in range(1, 7)
     }
 
 
 def _results() -> dict[Turn, dict[str, object]]:
     found: dict[Turn, dict[str, object]] = {}
-    for method, nll, ece, cost in (("map_two", 0.2, 0.01, 1.0), ("ivon", 0.25, 0.02, 1.1), ("dropout", 0.3, 0.03, 0.5)):
+    for method, nll, ece, cost in (
+        ("map_muon_two", 0.2, 0.01, 1.0),
+        ("ivon", 0.25, 0.02, 1.1),
+        ("dropout", 0.3, 0.03, 0.5),
+    ):
         for part in range(1, PARTS + 1):
             shared = {"count": [10.0], "confidence": [8.0], "hits": [7.0 + part / 2]}
             numbers = {"nll": nll + part / 10, "ece": ece + part / 100, "cost": cost, "accuracy": 0.9, "brier": 0.1}
@@ -104,7 +110,7 @@ def test_rows_are_compared_part_by_part() -> None:
     _, claims, _, pairs, together = section.parts
     assert [row[1] for row in claims.rows] == ["yes"] * 3
     ((other, ours, nll, ece),) = pairs.rows
-    assert (other, ours) == ("IVON", "MAP, averaged, 2 members of half the passes")
+    assert (other, ours) == ("IVON", "MAP, Muon, averaged, 2 members of 0.4 of the passes")
     assert (nll.value, nll.error) == (pytest.approx(-0.05), pytest.approx(0, abs=1e-12))
     assert ece.value == pytest.approx(-0.01)
     assert [row[2] for row in together.rows] == [pytest.approx(0.0), pytest.approx(0.0)]  # 24 of 24, gaps of both signs
