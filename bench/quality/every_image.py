@@ -14,13 +14,13 @@ from credent.report import Column, Estimate, Note, Section, Table
 from credent.report.numbers import Value
 
 TURNS = (
-    "On one test set the ECE of a network that is exactly right about itself is what the table's column says, give or"
-    " take a quarter of it, and the same images decide for all seeds. So training and test images were put together and"
-    " cut into parts; each part is the test set of a run that was trained on the others. Validation images are in no"
-    " part: they chose the settings, those of the rows above, and the temperatures of calibrated rows. It is a second"
-    " exam, made when the scores on the test images were known, and settings of several averaged networks had more"
-    " trials than others'; those by Muon have members and epochs that were chosen on splits of the training images,"
-    " which are in the parts. A difference of less than two standard errors is a tie, whatever the verdict says."
+    "On one test set the ECE of a network that is exactly right about itself is what the table's column says,"
+    " give or take a quarter of it, and the same images decide for all seeds. So training and test images were put"
+    " together and cut into parts; each part is the test set of a run that was trained on the others. Validation"
+    " images are in no part: they chose the settings, those of the rows above, and the temperatures of calibrated"
+    " rows. It is a second exam, made when the scores on the test images were known. Rows by Muon have members and"
+    " epochs that were chosen on splits of the training images, which are in the parts. A difference of less than"
+    " two standard errors is a tie, whatever the verdict says."
 )
 
 

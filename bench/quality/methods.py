@@ -47,7 +47,7 @@ class Method:
     chunk: int = 1000
     """Inputs that are predicted at once."""
     limit: int | None = None
-    """Only so many images are predicted, a third of them of each kind of other images: where one takes a tenth of a
+    """Only so many validation images are predicted, and no others than the test images: where one takes a tenth of a
     second of CPU."""
     calibrated: bool = False
     """Predicts at the temperature that the validation images choose, one for all members."""
@@ -240,7 +240,7 @@ METHODS: dict[str, Method] = {
         further=(_VI, _DECAY),
     ),
     "laplace_kron": Method(
-        "laplace-torch, Kronecker (300 images)",
+        "laplace-torch, Kronecker",
         "laplace-torch",
         partial(_of_peer, "laplace", "TUNED", "laplace-torch, Kronecker"),
         _ADAM,

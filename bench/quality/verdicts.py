@@ -18,11 +18,6 @@ LEARNT = 0.99 * math.log(10)
 CLAIM = (Column("claim"), Column("verdict"), Column("evidence"))
 
 
-def whole(found: Found) -> Found:
-    """The rows that were scored on all test images: others are shown, and not compared with them."""
-    return {method: numbers for method, numbers in found.items() if METHODS[method].limit is None}
-
-
 def own(method: str) -> bool:
     """Whether a row is credent's; ensembles and dropout are anybody's."""
     return METHODS[method].library == "credent"
@@ -30,7 +25,6 @@ def own(method: str) -> bool:
 
 def verdicts(data: str, found: Found) -> list[tuple[str, str, str]]:
     """(claim, verdict, evidence), the ones that must hold first, then every score at which somebody else is best."""
-    found = whole(found)
     rows = [*beats_all(found), *_default_on_front(found)]
     for score in (*(score for score in MAIN if score.name in JUDGED), *others(data)):
         sign = -1 if score.better == "higher" else 1
