@@ -37,6 +37,8 @@ NAMES = (
     "laplace",
 )
 
+Batches = Iterable[tuple[Tensor, Tensor]]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -89,8 +91,8 @@ class Bayesian:
     """Probabilities averaged over so many draws, where the library has a way of its own."""
     weights: Callable[[], dict[str, Tensor]] | None = None
     """Of a chain: a copy of the network's weights as they are now."""
-    finish: Callable[[Iterable[tuple[Tensor, Tensor]]], None] | None = None
-    """What is done once, when training has ended, with batches of all the data."""
+    finish: Callable[[Batches, Batches], None] | None = None
+    """What is done once, when training has ended, with all the data and with validation data, both in batches."""
     objective: Objective | None = None
     """Of credent: what predicts, and can be calibrated."""
 

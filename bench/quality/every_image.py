@@ -36,7 +36,7 @@ def section(results: Results, data: str) -> Section | None:
         f"{NAMES[data]}: every image once",
         (
             Note(TURNS),
-            Table("Beside other libraries", CLAIM, tuple(beats_all(found))),
+            Table("Beside other libraries", CLAIM, tuple(beats_all(found, paired=True))),
             scores_table(f"Mean over {parts} parts ± standard error, least NLL first", TURNED, found),
             _pairs(found),
             Table(

@@ -239,6 +239,14 @@ METHODS: dict[str, Method] = {
         _DECAY,
         further=(_VI, _DECAY),
     ),
+    "laplace_grid": Method(
+        "laplace-torch, last layer, prior by validation",
+        "laplace-torch",
+        partial(_of_peer, "laplace", "TUNED", "laplace-torch, last layer, grid"),
+        _ADAM,
+        _DECAY,
+        tuned_as="laplace_last",
+    ),
     "laplace_kron": Method(
         "laplace-torch, Kronecker",
         "laplace-torch",

@@ -66,7 +66,7 @@ def _averaged(
         average.update()
         return loss
 
-    return replace(made, step=step, finish=lambda _: average.apply())
+    return replace(made, step=step, finish=lambda *_: average.apply())
 
 
 def _chain(net: nn.Module, task: Task, kind: Callable[..., Langevin], adapts: bool) -> Bayesian:

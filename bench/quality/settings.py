@@ -60,7 +60,7 @@ class Scale:
 
 _FEW = (
     *("map", "vi", "vi_default", "vl", "psgld", "ir"),
-    *("ensemble", "dropout", "ivon", "laplace_last", "bayesian_torch_mended"),
+    *("ensemble", "dropout", "ivon", "laplace_last", "laplace_grid", "bayesian_torch_mended"),
 )
 _TURNS = (
     *("map", "vi", "vi_default", "map_calibrated"),

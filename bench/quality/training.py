@@ -143,7 +143,7 @@ def _member(
                 assert made.weights is not None
                 kept.append(made.weights())
     if made.finish is not None:
-        clock.time(lambda: made.finish(batches(data.train, size.batch)), count=0)
+        clock.time(lambda: made.finish(batches(data.train, size.batch), batches(data.val, 1000)), count=0)
     made.net.eval()
     return made, _of_chain(made.net, kept) if method.chain else _of_draws(made, size.draws)
 

@@ -1,9 +1,11 @@
 """How cost grows with width, depth, batch, draws and number of parameters, beside the plain network's own growth.
 
-At every size the plain step and credent's are raced. Two exponents are fitted: that of the time, and that of the ratio
-to the plain network, which is 0 where nothing grows faster than the network itself does.
+At every size the plain network and credent are raced, each step over the plain one of the same optimiser: fused Adam's
+of VI and VL, SGD's of SGLD. Two exponents are fitted: that of the time, and that of the ratio to the plain network,
+which is 0 where nothing grows faster than the network itself does.
 """
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +21,10 @@ from credent.models import MLP
 from credent.papers.timing import race
 
 BYTES = 120  # for each parameter, while all contenders of a size are alive
-PLAIN = "plain"
+ADAM, SGD, FORWARDS = "plain step, fused Adam", "plain step, SGD", "plain prediction"
+OVER = {ADAM: ADAM, SGD: SGD, "VI step": ADAM, "VL step": ADAM, "SGLD step": SGD}
+OVER |= {FORWARDS: FORWARDS, "prediction": FORWARDS}
+"""What each is measured against."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,12 @@ AXES: dict[str, tuple[Callable[[Size], float], list[Size]]] = {
     "draws": (lambda s: s.draws, [Size(draws=d) for d in (2, 4, 8, 16, 32, 64)]),
     "parameters": (lambda s: s.num_params, [Size(width=w) for w in (100, 600, 2650, 9600)]),  # to 1e8
 }
-STEPS: dict[str, Build] = {
-    PLAIN: plain.adam,
-    "VI": credent.VI["credent"],
-    "VL": credent.VL["credent VL"],
-    "SGLD": credent.SAMPLERS["credent SGLD"],
+STEPS: dict[str, tuple[Build, Task]] = {
+    ADAM: (plain.adam, Task(fused=True)),
+    SGD: (plain.sgd, Task(lr=1e-9)),
+    "VI step": (credent.VI["credent"], Task()),
+    "VL step": (credent.VL["credent VL"], Task()),
+    "SGLD step": (credent.SAMPLERS["credent SGLD"], Task(lr=1e-9)),
 }
 
 
@@ -68,15 +74,11 @@ def growth(axis: str, rounds: int, seconds: float) -> dict[str, Any]:
             left_out[str(size)] = f"{size.num_params:,} parameters need about {need:.0f} GiB"
             continue
         row: dict[str, Any] = {"size": measure(size), "parameters": size.num_params, "times": {}, "ratios": {}}
-        contests = [("prediction", _predictions(size))]
-        if axis != "draws":
-            contests.insert(0, ("step", _steps(size)))
-        for kind, turns in contests:
+        for turns in [_predictions(size)] if axis == "draws" else [_steps(size), _predictions(size)]:
             times = race(turns, rounds, 2, seconds / len(sizes))  # two: some is paid for every other step
-            for name, ratios in paired(times, PLAIN).items():
-                label = f"{name} {kind}" if name == PLAIN or kind == "step" else kind
-                row["times"][label] = sorted(times[name])[len(ratios) // 2]
-                row["ratios"][label] = sorted(ratios)[len(ratios) // 2]
+            for name, taken in times.items():
+                row["times"][name] = statistics.median(taken)
+                row["ratios"][name] = statistics.median(paired(times, OVER[name])[name])
         rows.append(row)
     return {"axis": axis, "rows": rows, "left out": left_out, "exponents": _exponents(rows)}
 
@@ -98,11 +100,11 @@ def _steps(size: Size) -> dict[str, Turn]:
     torch.manual_seed(1)
     x, y = torch.randn(size.batch, 784), torch.randint(10, (size.batch,))
 
-    def turn(build: Build, lr: float) -> Turn:
-        bayesian = build(size.net(), Task(lr=lr))
+    def turn(build: Build, task: Task) -> Turn:
+        bayesian = build(size.net(), task)
         return lambda: bayesian.step(x, y)
 
-    return {name: turn(build, 1e-9 if name == "SGLD" else 1e-3) for name, build in STEPS.items()}
+    return {name: turn(build, task) for name, (build, task) in STEPS.items()}
 
 
 def _predictions(size: Size) -> dict[str, Turn]:
@@ -115,4 +117,4 @@ def _predictions(size: Size) -> dict[str, Turn]:
         for _ in range(size.draws):
             net(x).softmax(-1)
 
-    return {PLAIN: forwards, "prediction": lambda: bnn.predict(x, samples=size.draws)}
+    return {FORWARDS: forwards, "prediction": lambda: bnn.predict(x, samples=size.draws)}

@@ -400,14 +400,14 @@ def test_the_default_is_on_the_front_of_all_or_of_others() -> None:
         "ir": _row(0.21, 0.01, 4.0),
         "ivon": _row(0.25, 0.01, 1.1),
     }
-    assert [row[1:] for row in verdicts._default_on_front(found)] == [
+    assert [row[1:] for row in verdicts._default_on_front("fashion_mnist", found)] == [
         ("no", "On it: IVON, VI, inverse-reference prior"),
         ("yes", "On it: IVON, VI, Fashion-MNIST's recipe, 6 members of 0.6 of the passes"),
     ]
     found["ensemble"] = _row(0.215, 0.01, 3.9)
-    assert [row[1] for row in verdicts._default_on_front(found)] == ["no", "no"]
+    assert [row[1] for row in verdicts._default_on_front("fashion_mnist", found)] == ["no", "no"]
     alone = {"vi_default": found["vi_default"]}
-    assert [row[1] for row in verdicts._default_on_front(alone)] == ["not testable", "not testable"]
+    assert [row[1] for row in verdicts._default_on_front("fashion_mnist", alone)] == ["not testable", "not testable"]
 
 
 def test_rows_that_diverged_are_not_beaten() -> None:
@@ -437,6 +437,20 @@ def test_rows_of_different_cost_may_share_the_beating() -> None:
     assert [row[1] for row in verdicts.beats_all(found)] == ["yes", "no", "no"]
     del found["ivon"]
     assert [row[1] for row in verdicts.beats_all(found)] == ["not testable", "no", "no"]
+
+
+def test_what_is_ahead_by_less_than_two_standard_errors_is_ahead_in_the_mean() -> None:
+    """ECEs of 1.0 ± 0.1 and 1.3 ± 0.1 % are a tie, but not seed by seed, where the difference is 0.3 ± 0."""
+    found = {
+        "vi": {"nll": {1: 0.20, 2: 0.20}, "ece": {1: 0.009, 2: 0.011}, "cost": {1: 1.1}},
+        "ivon": {"nll": {1: 0.25, 2: 0.25}, "ece": {1: 0.0115, 2: 0.0135}, "cost": {1: 1.1}},
+    }
+    said = verdicts.beats_all(found)
+    assert [row[1] for row in said] == ["in the mean"] * 3
+    assert "1 of 1; within two standard errors: ECE of IVON (" in said[0][2]
+    assert [row[1] for row in verdicts.beats_all(found, paired=True)] == ["yes"] * 3
+    found["map"] = {**found["vi"], "ece": {1: 0.0089, 2: 0.0091}}
+    assert [row[1] for row in verdicts.beats_all(found)] == ["yes"] * 3
 
 
 def test_uci_counts_sets_at_or_above_the_published_figure() -> None:

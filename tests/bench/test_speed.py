@@ -159,19 +159,43 @@ def test_the_page_says_where_another_library_is_faster():
     assert [(row[2], row[-1]) for row in rows] == [("swift", "yes"), ("even", "within noise")]
 
 
-def test_growth_fits_what_it_measures(monkeypatch):
-    monkeypatch.setitem(growth.AXES, "width", (lambda s: s.width, [growth.Size(w, 1, 4, 2) for w in (4, 8, 16)]))
-    found = growth.growth("width", rounds=3, seconds=5)
-    assert [row["size"] for row in found["rows"]] == [4, 8, 16]
-    assert set(found["exponents"]) == {
-        "plain step",
-        "VI step",
-        "VL step",
-        "SGLD step",
-        "plain prediction",
-        "prediction",
+def test_growth_fits_what_it_measures_over_the_plain_step_of_the_same_optimiser(monkeypatch):
+    """By a clock that says what each should take: VI like Adam's step, SGLD faster than SGD's by one power of width."""
+    widths = (4, 8, 16)
+    monkeypatch.setitem(growth.AXES, "width", (lambda s: s.width, [growth.Size(w, 1, 4, 2) for w in widths]))
+    width = iter(w for w in widths for _ in range(2))  # steps, then predictions
+    laws = {
+        growth.ADAM: lambda w: 3 * w,
+        "VI step": lambda w: 6 * w,
+        "VL step": lambda w: 9,
+        growth.SGD: lambda w: w,
+        "SGLD step": lambda w: w**2,
+        growth.FORWARDS: lambda w: w**3,
+        "prediction": lambda w: 2 * w**3,
     }
-    assert found["exponents"]["plain step"]["beyond plain"] == 0.0
+
+    def clocked(turns, rounds, repeats, seconds):
+        w = next(width)
+        for turn in turns.values():
+            turn()
+        return {name: [float(laws[name](w))] * rounds for name in turns}
+
+    monkeypatch.setattr(growth, "race", clocked)
+    found = growth.growth("width", rounds=3, seconds=5)["exponents"]
+    powers = {name: (round(each["exponent"], 9), round(each["beyond plain"], 9)) for name, each in found.items()}
+    assert powers == {
+        growth.ADAM: (1, 0),
+        "VI step": (1, 0),
+        "VL step": (0, -1),
+        growth.SGD: (1, 0),
+        "SGLD step": (2, 1),
+        growth.FORWARDS: (3, 0),
+        "prediction": (3, 0),
+    }
+    assert [name for name, each in found.items() if each["faster"]] == ["SGLD step"]
+
+
+def test_the_largest_network_has_a_hundred_million_parameters():
     assert growth.Size(width=9600).num_params == pytest.approx(1e8, rel=0.01)
     assert growth.Size(3, 4).num_params == sum(p.numel() for p in growth.Size(3, 4).net().parameters())
 
