@@ -94,5 +94,6 @@ FUSED = {"torch-uncertainty": _vi}
 MENDED = {"torch-uncertainty": partial(_vi, mended=True)}
 SAMPLERS = {
     "torch-uncertainty, SGLD": _sampler(_optim.SGLD),
-    "torch-uncertainty, SGHMC": _sampler(_optim.SGHMC),
+    "torch-uncertainty, SGHMC": _sampler(partial(_optim.SGHMC, burn_in_steps=0)),
+    "torch-uncertainty, SGHMC, adapting": _sampler(partial(_optim.SGHMC, burn_in_steps=10**9)),
 }

@@ -20,7 +20,7 @@ TURNS = (
     " images are in no part: they chose the settings, those of the rows above, and the temperatures of calibrated"
     " rows. It is a second exam, made when the scores on the test images were known. Rows by Muon have members and"
     " epochs that were chosen on splits of the training images, which are in the parts. A difference of less than"
-    " two standard errors is a tie, whatever the verdict says."
+    ' two standard errors is a tie, and a verdict that rests on one says "in the mean".'
 )
 
 

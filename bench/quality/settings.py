@@ -65,7 +65,7 @@ _FEW = (
 _TURNS = (
     *("map", "vi", "vi_default", "map_calibrated"),
     *("map_muon", "map_muon_calibrated", "map_muon_two", "map_muon_two_calibrated"),
-    *("dropout_muon", "ensemble", "dropout", "ivon", "laplace_last", "pyro", "posteriors_sghmc"),
+    *("dropout_muon", "ensemble", "dropout", "ivon", "laplace_last", "laplace_grid", "pyro", "posteriors_sghmc"),
     *("bayesian_torch", "bayesian_torch_mended", "blitz_mended", "torchbnn_mended"),
 )
 
@@ -89,7 +89,7 @@ SCALES = {
             "fashion_mnist": (
                 *("map_muon", "map_muon_calibrated", "map_muon_two"),
                 *("map_muon_two_calibrated", "vi_default", "dropout_averaged", "dropout_muon", "ensemble", "dropout"),
-                *("laplace_last", "bayesian_torch"),
+                *("laplace_last", "laplace_grid", "bayesian_torch"),
             )
         },
         more=(4, 5, 6, 7, 8, 9, 10),

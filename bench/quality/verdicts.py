@@ -65,15 +65,15 @@ def comparable(found: Found) -> list[str]:
 
 
 def tied(first: Mapping[str, dict[int, float]], second: Mapping[str, dict[int, float]], paired: bool) -> list[str]:
-    """Of NLL and ECE, those whose difference is within two standard errors; one run knows of none."""
+    """Of NLL and ECE, those whose difference is within two standard errors, or has none, being of one run."""
     judged = {label: lower("", first[name], second[name], paired=paired) for name, label in BOTH.items()}
-    return [label for label, verdict in judged.items() if verdict.outcome == "not replicated"]
+    return [label for label, verdict in judged.items() if verdict.outcome != "replicated"]
 
 
 def beats_all(found: Found, paired: bool = False) -> list[tuple[str, str, str]]:
     """By one row of credent the libraries, and everybody; by all of them together everybody, each at its cost.
 
-    Paired is what was scored on the same images, seed by seed.
+    Paired is what was scored on the same parts, one by one, where a part is harder than another for everybody.
     """
     lower_both = "lower NLL and lower ECE"
     rows = comparable(found)
@@ -102,7 +102,7 @@ def beats_all(found: Found, paired: bool = False) -> list[tuple[str, str, str]]:
         who = f"{METHODS[best].label} does so" if alone else "There is one"
         evidence = f"{who} against {len(rivals) - len(left)} of {len(rivals)}"
         evidence += f"; not against {', '.join(left)}" if left else ""
-        evidence += f"; within two standard errors: {', '.join(ties)}" if ties else ""
+        evidence += f"; not beyond two standard errors: {', '.join(ties)}" if ties else ""
         verdict = "no" if left else "in the mean" if ties else "yes"
         return claim, verdict, f"{evidence} (5 % of cost is taken for noise).{without}"
 

@@ -18,8 +18,6 @@ from bench.speed.measure import heat, measured, peak, peak_elsewhere
 from bench.speed.networks import NETWORKS
 from bench.speed.page import page
 
-WITH_MEMORY = ("vi", "vl", "samplers", "prediction", "kl")
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -56,7 +54,7 @@ def main() -> None:
             contest = measured(
                 group, network, options.heats, options.rounds, options.seconds, longest=options.seconds / 10
             )
-            if group in WITH_MEMORY and not options.no_memory:
+            if not options.no_memory:
                 for name, each in contest["contenders"].items():
                     each["memory"] = peak_elsewhere(group, network, name)
             found["groups"].setdefault(group, {})[network] = contest | {"raced": raced}

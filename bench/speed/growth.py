@@ -20,7 +20,7 @@ from bench.speed.groups import Turn
 from credent.models import MLP
 from credent.papers.timing import race
 
-BYTES = 120  # for each parameter, while all contenders of a size are alive
+BYTES = 140  # for each parameter, while all contenders of a size are alive
 ADAM, SGD, FORWARDS = "plain step, fused Adam", "plain step, SGD", "plain prediction"
 OVER = {ADAM: ADAM, SGD: SGD, "VI step": ADAM, "VL step": ADAM, "SGLD step": SGD}
 OVER |= {FORWARDS: FORWARDS, "prediction": FORWARDS}

@@ -25,7 +25,7 @@ from credent.papers.timing import race
 
 STEPS_FOR_MEMORY = 3
 MOST_CALLS = 8  # of a turn
-FEWEST_HEATS = 2
+FEWEST_HEATS = 3
 TURN = 0.04  # seconds, of the base, beside which the clock and the change of turns do not count
 
 
@@ -35,7 +35,7 @@ def measured(
     """Ratios of every contender to every base, milliseconds, and why some are missing.
 
     The race has `heats` processes, one after the other, among which rounds and seconds are divided; where three rounds
-    take far longer than a heat's seconds, it ends with the heat that ends after twice the race's, but has two at least.
+    take far longer than a heat's seconds, it ends with the heat that ends after twice the race's, but not before three.
     """
     each = max(3, rounds // heats), seconds / heats, longest, int(ours)
     words = ["--heat", group, network, *map(str, each)]

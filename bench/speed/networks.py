@@ -18,7 +18,7 @@ class Setting:
     inputs: int
     """For predictions: what a draw of the weights costs counts less, the more inputs go through them."""
     draws: int
-    """Of a prediction; the ratio to as many forwards does not depend on how many, so large networks have fewer."""
+    """Of a prediction; the ratio to as many forwards hardly depends on how many, so that a large network may have fewer."""
 
     def net(self) -> nn.Module:
         """The same weights for everyone."""
@@ -39,6 +39,6 @@ class Setting:
 NETWORKS = {
     "mlp": Setting(lambda: cr.models.MLP(784, 10), (128, 1, 28, 28), 1000, 32),
     "lenet5": Setting(cr.models.LeNet5, (128, 1, 28, 28), 1000, 32),
-    "resnet20": Setting(cr.models.ResNet20, (128, 3, 32, 32), 250, 8),
-    "preact_resnet18": Setting(lambda: cr.models.PreActResNet18(activation=nn.Softplus), (32, 3, 32, 32), 125, 4),
+    "resnet20": Setting(cr.models.ResNet20, (128, 3, 32, 32), 250, 32),
+    "preact_resnet18": Setting(lambda: cr.models.PreActResNet18(activation=nn.Softplus), (32, 3, 32, 32), 125, 8),
 }

@@ -391,7 +391,7 @@ def test_verdicts_say_who_wins() -> None:
 
 
 def _row(nll: float, ece: float, cost: float) -> dict[str, dict[int, float]]:
-    return {"nll": {1: nll}, "ece": {1: ece}, "cost": {1: cost}}
+    return {"nll": {1: nll, 2: nll}, "ece": {1: ece, 2: ece}, "cost": {1: cost, 2: cost}}
 
 
 def test_the_default_is_on_the_front_of_all_or_of_others() -> None:
@@ -447,8 +447,11 @@ def test_what_is_ahead_by_less_than_two_standard_errors_is_ahead_in_the_mean() -
     }
     said = verdicts.beats_all(found)
     assert [row[1] for row in said] == ["in the mean"] * 3
-    assert "1 of 1; within two standard errors: ECE of IVON (" in said[0][2]
+    assert "1 of 1; not beyond two standard errors: ECE of IVON (" in said[0][2]
     assert [row[1] for row in verdicts.beats_all(found, paired=True)] == ["yes"] * 3
+    once = {method: {name: {1: by[1]} for name, by in numbers.items()} for method, numbers in found.items()}
+    assert [row[1] for row in verdicts.beats_all(once)] == ["in the mean"] * 3  # one run has no standard error
+    assert [row[1] for row in verdicts.beats_all(once, paired=True)] == ["in the mean"] * 3
     found["map"] = {**found["vi"], "ece": {1: 0.0089, 2: 0.0091}}
     assert [row[1] for row in verdicts.beats_all(found)] == ["yes"] * 3
 

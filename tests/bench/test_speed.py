@@ -83,14 +83,14 @@ def test_a_heat_runs_in_a_process_of_its_own():
 
 
 def test_a_race_of_long_turns_has_fewer_heats(monkeypatch):
-    """Heats of 50 seconds each: one more is begun until twice the race's seconds are over, and two at least."""
+    """Heats of 50 seconds each: one more is begun until twice the race's seconds are over, and three at least."""
     heats: list[str] = []
     monkeypatch.setattr(measure, "_elsewhere", heats.append)
     monkeypatch.setattr(measure, "judged", lambda bases, heats: len(heats))
     monkeypatch.setattr(measure.time, "perf_counter", lambda: 50.0 * len(heats))
     assert measure.measured("fisher", "mlp", heats=6, rounds=6, seconds=100.0) == 4
-    assert measure.measured("fisher", "mlp", heats=6, rounds=6, seconds=1.0) == 2
-    assert measure.measured("fisher", "mlp", heats=3, rounds=6, seconds=1000.0) == 3
+    assert measure.measured("fisher", "mlp", heats=6, rounds=6, seconds=1.0) == 3
+    assert measure.measured("fisher", "mlp", heats=2, rounds=6, seconds=1000.0) == 2
 
 
 @pytest.mark.parametrize(("cycle", "seconds", "calls"), [(1, 1.0, 1), (2, 1.0, 2), (2, 0.013, 4), (1, 0.013, 3)])
@@ -102,6 +102,13 @@ def test_a_turn_is_made_of_whole_cycles(monkeypatch, cycle, seconds, calls):
     monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
     measure.heat(measure.Race(("plain",), {"plain": lambda: lambda: None}, cycle), 3, 1.0)
     assert found == [calls]
+
+
+def test_training_steps_are_raced_in_pairs():
+    """Noise is drawn for two steps, and VL's curvature is taken at every second one."""
+    cycles = {name: group(TINY).cycle for name, group in GROUPS.items()}
+    once = ("prediction", "laplace", "fisher")
+    assert cycles == {name: 1 if name in once else 2 for name in GROUPS}
 
 
 def test_a_turn_that_takes_too_long_is_left_out():
