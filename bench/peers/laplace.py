@@ -73,7 +73,7 @@ def _tuned(net: nn.Module, task: Task, weights: str, by_validation: bool = False
             options = {"pred_type": "glm", "link_approx": "probit", "loss": get_nll, "val_loader": val}
             la.optimize_prior_precision(method="gridsearch", **options)
         else:
-            la.optimize_prior_precision(method="marglik")
+            la.optimize_prior_precision(method="marglik", link_approx="probit")
         fitted[:] = [la]
 
     @torch.no_grad()

@@ -260,7 +260,7 @@ METHODS: dict[str, Method] = {
     **_layers("bayesian-torch", "bayesian-torch", (_FAST, _BETA), rates=(3e-3, 6e-3, 1.2e-2, 1.6e-2)),
     **_layers("torchbnn", "torchbnn", (_FAST, _BETA), rates=(1.5e-3, 3e-3, 6e-3, 1.2e-2)),
     **_layers("blitz", "blitz", (_FAST, _BETA), rates=(1.25e-4, 2.5e-4, 5e-4, 1.5e-3)),
-    **_layers("torch-uncertainty", "torch-uncertainty", (_FAST, _BETA), rates=(3e-3, 6e-3, 1.2e-2, 1.6e-2)),
+    **_layers("torch-uncertainty", "torch-uncertainty", (_FAST, _BETA), rates=(1.5e-3, 3e-3, 6e-3, 1.2e-2)),
     "pyro": Method("pyro", "pyro", partial(_of_peer, "pyro", "VI", "pyro"), _VI, _BETA, further=(_VI, _LIGHT)),
     "posteriors_default": Method(
         "posteriors, SGHMC, default friction",

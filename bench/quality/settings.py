@@ -67,6 +67,7 @@ _TURNS = (
     *("map_muon", "map_muon_calibrated", "map_muon_two", "map_muon_two_calibrated"),
     *("dropout_muon", "ensemble", "dropout", "ivon", "laplace_last", "laplace_grid", "pyro", "posteriors_sghmc"),
     *("bayesian_torch", "bayesian_torch_mended", "blitz_mended", "torchbnn_mended"),
+    *("torch_uncertainty", "torch_uncertainty_mended"),
 )
 
 SCALES = {
