@@ -53,12 +53,12 @@ $(BENCH_STAMP): constraints.txt bench/requirements.txt bench/peers.txt pyproject
 	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r bench/peers.txt
 	touch $(BENCH_STAMP)
 
-# two hours on two cores by estimate; docs/benchmarks.md has shorter ways
+# two or three hours on two cores by estimate; docs/benchmarks.md has shorter ways
 bench: bench-setup
 	$(BENCH_PYTHON) -m bench.zoo
 	$(BENCH_PYTHON) -m bench.speed
 
-# an hour or two on two cores by estimate, and goes on where it was stopped; needs CREDENT_DATA
+# a night on two cores, and goes on where it was stopped; needs CREDENT_DATA
 bench-quality: bench-setup
 	$(BENCH_PYTHON) -m bench.quality
 
