@@ -18,7 +18,7 @@ class Setting:
     inputs: int
     """For predictions: what a draw of the weights costs counts less, the more inputs go through them."""
     draws: int
-    """Of a prediction; the ratio to as many forwards hardly depends on how many, so that a large network may have fewer."""
+    """Of a prediction; the ratio to as many forwards hardly depends on how many, so large networks may have fewer."""
 
     def net(self) -> nn.Module:
         """The same weights for everyone."""
