@@ -4,7 +4,8 @@
     mended        CE + (1/N) * (their sum)
 
 Prior N(0, 0.1^2) and first posterior are the layers' own. SGLD and SGHMC multiply their noise by 0.01, their default,
-and so have another stationary law than the posterior; the prior N(0, 1) is their weight decay.
+and so have another stationary law than the posterior; the prior N(0, 1) is their weight decay. SGHMC takes further
+passes while it burns in, for 200 updates of tensors by default: one row has only such steps, the other none.
 
 The package imports lightning and torchvision, which would bring another build of torch, before anything else of it can
 be had. Layers, losses and optimisers need neither, so they are imported beside it: `_shell` stands for a package whose
