@@ -36,7 +36,8 @@ HOW = (
     " credent has more rows than any other library; verdicts take the best of them after the fact. Mean ± standard"
     " error over seeds, and of one run no error. Costs are CPU time: of training over a plain PyTorch loop with fused"
     " Adam in the same process, of prediction in forward passes; runs are of several days and machines, between which"
-    " such ratios move by some per cent. Deep ensembles are trained by credent's MAP, whose steps cost up to 5 % more than plain ones."
+    " such ratios move by some per cent. Deep ensembles are trained by credent's MAP, whose steps cost up to 5 % more"
+    " than plain ones."
 )
 SHIFTS = "Shifted images: turned by 20 degrees, noise of 0.15 of the grey scale, blurred by one pixel."
 DOUBT = "AUROC is that of the entropy of the averaged prediction, test images against others."
