@@ -3,9 +3,12 @@
 import copy
 import math
 import shutil
+from functools import partial
+from itertools import count
 
 import pytest
 import torch
+from tests.naive_normal import naive
 from torch import nn
 
 import credent as cr
@@ -13,6 +16,7 @@ from credent import native
 from credent.families import passes
 from credent.families.diagonal_gaussian import DiagonalGaussian
 from credent.layout import Layout
+from credent.quick_normal import Stream
 from credent.samplers import inputs
 
 pytestmark = pytest.mark.skipif(
@@ -241,20 +245,49 @@ SAMPLERS = {
 }
 
 
+def by_loops(tensors, calls):
+    """What compiled loops draw, by numpy: each block of 8,192 numbers of a tensor has a stream of bits."""
+    call, blocks, found = next(calls), count(), []
+    for t in tensors:
+        sizes = [min(8192, t.numel() - begin) for begin in range(0, t.numel(), 8192)]
+        numbers = torch.cat([naive(size, (11, call, 13 + next(blocks))) for size in sizes]).float()
+        found.append(torch.empty_like(t).copy_(numbers.as_strided(t.shape, t.stride())))
+    return found
+
+
+def mixed(sampler, normal, calls, tensors, noise):
+    """Layers whose inputs are normalised take their noise, and everything else draws it."""
+    taken = {p for layer in getattr(sampler.preconditioner, "layers", {}).values() for p in layer.params}
+    return normal(tensors, noise) if taken.issuperset(tensors) else by_loops(tensors, calls)
+
+
+def test_noise_drawn_on_the_spot_is_that_of_its_blocks():
+    """Of tensors longer than a block, at any number of threads."""
+    tensors = [torch.zeros(20_000), torch.zeros(3), torch.zeros(50, 700)]
+    for threads in (1, 3):
+        moved, still = [t.clone() for t in tensors], tensors
+        sizes = [t.numel() for t in tensors]
+        streams = native.addresses(moved), native.addresses(still), Stream((11, 4, 13)).call()
+        native.kernels.drift(threads, sizes, [], [], streams, (1.0, 2.0))
+        for found, e in zip(moved, by_loops(tensors, count(4)), strict=True):
+            torch.testing.assert_close(found, 2 * e, rtol=1e-6, atol=4e-6)
+
+
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.7}, {"temperature": 0.0}], ids=str)
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers_move_as_they_do_in_torch(name, channels_last, options, without, monkeypatch):
-    """Three steps in float32 by compiled loops, and by torch with the same noise."""
-    generator = torch.Generator().manual_seed(7)
-    noise = torch.randn(100_000, generator=generator)
-    monkeypatch.setattr("credent.noise.Noise.normal_", lambda self, out: out.copy_(noise[: len(out)]))
+    """Three steps in float32 by compiled loops, which draw their noise or take it, and by torch with the same noise."""
+    given = torch.randn(100_000, generator=torch.Generator().manual_seed(7))
+    monkeypatch.setattr("credent.noise.Noise.normal_", lambda self, out: out.copy_(given[: len(out)]))
     nets = [small(channels_last), small(channels_last)]
-    x = torch.randn(9, 2, 6, 6, generator=generator) + 3
+    x = torch.randn(9, 2, 6, 6, generator=torch.Generator().manual_seed(8)) + 3
     for turn, net in enumerate(nets):
+        sampler = SAMPLERS[name](net, **options)
+        sampler.noise.stream().words = (11, 0, 13)
         if turn == 1:
             without()
-        sampler = SAMPLERS[name](net, **options)
+            monkeypatch.setattr(sampler._memory, "normal", partial(mixed, sampler, sampler._memory.normal, count()))
         for _ in range(3):
             sampler.zero_grad()
             net(x).square().sum().backward()

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from scipy import special, stats
+from tests.naive_normal import naive
 
 import credent.quick_normal
 from credent import native
 from credent.noise import _ENOUGH, Noise
-from credent.quick_normal import BLOCK, quick_normal_, suits
+from credent.quick_normal import BLOCK, Stream, quick_normal_, suits
 
 pytestmark = pytest.mark.skipif(native.kernels is None, reason="nothing was compiled: normal numbers are torch's")
 
@@ -21,9 +22,13 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def stream(seed=0):
+    return Stream.of(generator(seed))
+
+
 @pytest.fixture(scope="module")
 def drawn():
-    return quick_normal_(torch.empty(MANY), generator(1)).double()
+    return quick_normal_(torch.empty(MANY), stream(1)).double()
 
 
 # -- the law, within four standard errors ------------------------------------------------------------------------------
@@ -59,7 +64,7 @@ def test_numbers_know_nothing_of_their_neighbours_or_of_the_other_of_their_pair(
 
 def test_the_two_of_a_pair_are_independent_by_cells():
     """Sixteen by sixteen equally likely cells, as far apart as a linear dependence would not show."""
-    x = quick_normal_(torch.empty(16 * BLOCK), generator(7)).double().view(16, 2, BLOCK // 2)
+    x = quick_normal_(torch.empty(16 * BLOCK), stream(7)).double().view(16, 2, BLOCK // 2)
     cell = lambda t: (special.ndtr(t.flatten().numpy()) * 16).astype(int)  # noqa: E731
     counts = np.bincount(16 * cell(x[:, 0]) + cell(x[:, 1]), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-3
@@ -68,34 +73,9 @@ def test_the_two_of_a_pair_are_independent_by_cells():
 # -- the numbers -------------------------------------------------------------------------------------------------------
 
 
-def naive(n, words):
-    """Block by block from numpy's SFC64, in float64."""
-    q = special.ndtri((np.arange(65536) + 0.5) / 65536)
-    q = q / q.std()
-    expected = []
-    for block, start in enumerate(range(0, n, BLOCK)):
-        a, b, c = words
-        bits = np.random.SFC64(0)
-        bits.state = {
-            "bit_generator": "SFC64",
-            "state": {"state": np.array([a, b, (c + block) % 2**64, 1], dtype=np.uint64)},
-            "has_uint32": 0,
-            "uinteger": 0,
-        }
-        bits.random_raw(12)  # as its author starts it
-        size = min(BLOCK, n - start)
-        half = (size + 1) // 2
-        raw = [int(word) for word in bits.random_raw((half + 1) // 2)]
-        sixteen = [word >> shift & 65535 for word in raw for shift in (0, 16, 32, 48)]
-        pairs = [(q[i], q[j]) for i, j in zip(sixteen[:half], sixteen[half : 2 * half], strict=True)]
-        both = [(i + j) / math.sqrt(2) for i, j in pairs] + [(i - j) / math.sqrt(2) for i, j in pairs]
-        expected += both[:size]
-    return torch.tensor(expected, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 1000, BLOCK, BLOCK + 5, 3 * BLOCK + 1])
 def test_the_naive_way_makes_the_same_numbers(n):
-    found = quick_normal_(torch.empty(n), generator(3))
+    found = quick_normal_(torch.empty(n), stream(3))
     words = torch.randint(-(2**63), 2**63 - 1, (3,), generator=generator(3)).numpy().view(np.uint64).tolist()
     torch.testing.assert_close(found.double(), naive(n, words), rtol=0, atol=2e-6)
 
@@ -116,14 +96,24 @@ def test_numbers_do_not_depend_on_threads():
 
 
 def test_shapes_are_filled_in_the_order_of_memory():
-    flat, shaped = quick_normal_(torch.empty(600), generator()), quick_normal_(torch.empty(20, 30), generator())
+    flat, shaped = quick_normal_(torch.empty(600), stream()), quick_normal_(torch.empty(20, 30), stream())
     assert torch.equal(shaped, flat.view(20, 30))
 
 
-def test_a_generator_goes_on():
-    one = generator()
-    first, second = quick_normal_(torch.empty(100), one), quick_normal_(torch.empty(100), one)
-    assert not torch.equal(first, second)
+def test_the_next_call_has_the_next_of_the_second_word():
+    begun = Stream((5, 2**64 - 1, 7))
+    first, second = quick_normal_(torch.empty(100), begun), quick_normal_(torch.empty(100), begun)
+    torch.testing.assert_close(first.double(), naive(100, (5, 2**64 - 1, 7)), rtol=0, atol=2e-6)
+    torch.testing.assert_close(second.double(), naive(100, (5, 0, 7)), rtol=0, atol=2e-6)
+
+
+def test_streams_of_calls_know_nothing_of_each_other():
+    """Their words differ by one."""
+    begun = Stream.of(generator(8))
+    calls = torch.stack([quick_normal_(torch.empty(1000), begun) for _ in range(400)]).double()
+    for one, other in [(calls[:-1], calls[1:]), (calls[:-2], calls[2:])]:
+        for f in (lambda t: t, torch.square):
+            assert abs(np.corrcoef(f(one).flatten(), f(other).flatten())[0, 1]) < 4 / math.sqrt(one.numel())
 
 
 # -- where it is used --------------------------------------------------------------------------------------------------
@@ -167,6 +157,6 @@ def test_a_saved_stream_of_noise_goes_on_with_the_same_numbers(size, taken):
 def test_it_does_not_mind_torchs_default_device():
     with torch.device("meta"):
         credent.quick_normal.quantiles.cache_clear()
-        found = quick_normal_(torch.empty(100, device="cpu"), generator())
+        found = quick_normal_(torch.empty(100, device="cpu"), stream())
     credent.quick_normal.quantiles.cache_clear()
-    assert torch.equal(found, quick_normal_(torch.empty(100), generator()))
+    assert torch.equal(found, quick_normal_(torch.empty(100), stream()))

@@ -62,6 +62,7 @@ class Layout:
     def __init__(self, module: nn.Module, random: Random = None) -> None:
         self._owners = owners(module)
         self.names = tuple(_choose(module, self._owners, random))
+        self._first = [self._owners[name][0] for name in self.names]
         params = self.params()
         kinds = {(p.dtype, p.device) for p in params.values()}
         if len(kinds) > 1:
@@ -78,6 +79,7 @@ class Layout:
         # empty_like gives dense strides in the parameter's own memory order: channels_last stays channels_last
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
         begins = accumulate(self._sizes, initial=0)
+        self._shapes, self._strides = list(self.shapes.values()), list(self.strides.values())
         self._places = [(self.shapes[k], self.strides[k], begin) for k, begin in zip(self.names, begins, strict=False)]
         self._vectors: list[Tensor] = []
 
@@ -103,7 +105,11 @@ class Layout:
 
     def params(self) -> Params:
         """The module's own random parameters, as they are now: the means of whatever is built on this layout."""
-        return {name: _held(*self._owners[name][0]) for name in self.names}
+        return dict(zip(self.names, self.held(), strict=True))
+
+    def held(self) -> list[Tensor]:
+        """The same in their order, without names."""
+        return [module._parameters[attribute] for module, attribute in self._first]  # type: ignore[misc]
 
     def last_weight(self) -> str | None:
         """The last weight of the whole module, random or not, in the order in which its parts were registered."""
@@ -143,8 +149,8 @@ class Layout:
 
     def lies_under(self, tensors: Sequence[Tensor]) -> bool:
         """Whether each of these tensors, one per random parameter, has its numbers in the order of the vector."""
-        places = zip(tensors, self._places, strict=True)
-        return all(t.stride() == strides and t.shape == shape for t, (shape, strides, _) in places)
+        strides = list(map(Tensor.stride, tensors))
+        return strides == self._strides and [t.shape for t in tensors] == self._shapes
 
     def unflatten(self, flat: Tensor) -> Params:
         """Views into a vector (P,) under the parameters' names and shapes."""
@@ -162,10 +168,7 @@ class Layout:
         """
         if self.num_params >= _SHORT:
             return self.tensors(self.vector(like))
-        return [
-            torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device)
-            for shape, strides, _ in self._places
-        ]
+        return [like.new_empty_strided(shape, strides) for shape, strides, _ in self._places]
 
     def views(self, flat: Tensor) -> Params:
         """`unflatten` for a vector that gradients flow back to."""

@@ -69,6 +69,7 @@ class Likelihood(nn.Module, ABC):
         """The mixture over the outputs of several draws."""
 
 
+_INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _NONE = torch.iinfo(torch.int64).min  # the label that torch may pass over: none has it
 
 
@@ -107,15 +108,15 @@ class Categorical(Likelihood):
 
     def mean_nll(self, outputs: Tensor, y: Tensor) -> Tensor:
         """-(1/n) sum_i log p(y_i | f_i); where a datum is one label, as torch's mean, with fewer nodes in the graph."""
-        if outputs.ndim != 2 or type(self).log_prob is not Categorical.log_prob:  # a subclass pays its own
+        own = type(self).log_prob is not Categorical.log_prob  # a subclass pays what it says
+        if own or outputs.ndim != 2 or y.dtype not in _INTEGERS:
             return super().mean_nll(outputs, y)
-        self._check_shape(outputs, y)
-        if outputs.device.type != "cpu":  # which would stop at a wrong label, and for good
-            self._check_range(outputs, y)
+        if not outputs.is_cpu:  # another device would stop at a wrong label, and for good
+            self._check(outputs, y)
         try:
             return functional.cross_entropy(self.logits(outputs), y.long(), ignore_index=_NONE)
-        except IndexError:
-            self._check_range(outputs, y)
+        except (IndexError, RuntimeError, ValueError):
+            self._check(outputs, y)
             raise
 
     def draw(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -135,13 +136,9 @@ class Categorical(Likelihood):
         return ClassPredictive.average(_log_softmax(self.logits(f)) for f in outputs).at(float(self.temperature))
 
     def _check(self, outputs: Tensor, y: Tensor) -> None:
-        self._check_shape(outputs, y)
-        self._check_range(outputs, y)
-
-    def _check_shape(self, outputs: Tensor, y: Tensor) -> None:
         if y.shape == outputs.shape and outputs.ndim > 1:
             raise InputError("Categorical needs class numbers, and y has the shape of the logits: write y.argmax(-1).")
-        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        if y.dtype not in _INTEGERS:
             raise InputError(f"Categorical needs integer class labels, and y is {y.dtype}: write y.long().")
         if y.shape != outputs.shape[:-1]:
             raise InputError(
@@ -154,8 +151,6 @@ class Categorical(Likelihood):
                     else ""
                 )
             )
-
-    def _check_range(self, outputs: Tensor, y: Tensor) -> None:
         low, high = (int(v) for v in torch.aminmax(y)) if y.numel() else (0, 0)
         if low < 0 or high >= outputs.shape[-1]:
             raise InputError(

@@ -11,16 +11,21 @@ Every object that draws owns a `Noise`. Unseeded, it takes its seed from torch's
 True
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from credent.errors import CheckpointError
-from credent.quick_normal import quick_normal_, suits
+from credent.quick_normal import Stream, quick_normal_, suits
 
 _ENOUGH = 1 << 11  # numbers; of fewer torch's own are as quick
+
+
+Words = tuple[int, int, int]
+Position = tuple[Tensor, Words | None]
+"""Of the generator, and of the stream of quick numbers that was begun."""
 
 
 class Noise(nn.Module):
@@ -29,13 +34,14 @@ class Noise(nn.Module):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(fresh_seed() if seed is None else seed)
+        self._stream: Stream | None = None
         self._first: Tensor | None = None
-        self._pair: Tensor | None = None  # the generator's state before the pair that is half used
+        self._pair: Position | None = None  # before the pair that is half used
 
     def seed(self, seed: int) -> None:
         """Start over from this seed."""
         self._generator.manual_seed(seed)
-        self._first = self._pair = None
+        self._stream = self._first = self._pair = None
 
     def generator(self, device: torch.device) -> torch.Generator:
         """The generator for `device`; a stream that moves to another device goes on from a seed drawn from itself."""
@@ -50,10 +56,15 @@ class Noise(nn.Module):
 
     def normal_(self, out: Tensor) -> Tensor:
         """Standard normal numbers in the place of what `out` holds."""
-        generator = self.generator(out.device)
         if out.numel() >= _ENOUGH and suits(out):
-            return quick_normal_(out, generator)
-        return out.normal_(generator=generator)
+            return quick_normal_(out, self.stream())
+        return out.normal_(generator=self.generator(out.device))
+
+    def stream(self) -> Stream:
+        """The stream of quick numbers, which begins with 192 bits of the generator and goes on by itself."""
+        if self._stream is None:
+            self._stream = Stream.of(self.generator(torch.device("cpu")))
+        return self._stream
 
     def paired(self, draw: Callable[["Noise", Tensor], Tensor], like: Tensor) -> tuple[Tensor, int]:
         """What `draw(self, like)` takes from this stream with sign 1, and at the next call the same with sign -1.
@@ -63,33 +74,51 @@ class Noise(nn.Module):
         if self._first is not None and (self._first.dtype, self._first.device) != (like.dtype, like.device):
             self._first = self._pair = None  # the network was converted or moved between the halves
         if self._pair is None:
-            self._pair = self.generator(like.device).get_state()
+            self.generator(like.device)
+            self._pair = self._position()
             self._first = draw(self, like)
             return self._first, 1
         if self._first is None:  # half used when it was saved: draw the first half again
-            here = self._generator.get_state()
-            self._generator.set_state(self._pair)
+            here = self._position()
+            self._go_to(self._pair)
             self._first = draw(self, like)
-            self._generator.set_state(here)
+            self._go_to(here)
         second = self._first
         self._first = self._pair = None
         return second, -1
 
     def get_extra_state(self) -> dict[str, Any]:
         """Device and position of the stream, part of `state_dict`."""
-        return {"device": self._generator.device.type, "state": self._generator.get_state(), "pair": self._pair}
+        pair = None if self._pair is None else _saved(self._pair)
+        return {"device": self._generator.device.type, **_saved(self._position()), "pair": pair}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Continue the stream that `get_extra_state` described."""
-        if state.keys() != {"device", "state", "pair"}:
+        if state.keys() != {"device", "state", "words", "pair"}:
             raise CheckpointError(
                 f"this stream of noise was saved by another version of credent (it holds {', '.join(sorted(state))}),"
                 " which drew other numbers: it cannot be gone on with. Train anew, or load the posterior alone with"
                 " credent.load."
             )
         self._generator = torch.Generator(state["device"])
-        self._generator.set_state(state["state"].cpu())
-        self._first, self._pair = None, None if state["pair"] is None else state["pair"].cpu()
+        self._go_to(_loaded(state))
+        self._first, self._pair = None, None if state["pair"] is None else _loaded(state["pair"])
+
+    def _position(self) -> Position:
+        return self._generator.get_state(), None if self._stream is None else self._stream.words
+
+    def _go_to(self, position: Position) -> None:
+        state, words = position
+        self._generator.set_state(state)
+        self._stream = None if words is None else Stream(words)
+
+
+def _saved(position: Position) -> dict[str, Any]:
+    return dict(zip(("state", "words"), position, strict=True))
+
+
+def _loaded(saved: Mapping[str, Any]) -> Position:
+    return saved["state"].cpu(), None if saved["words"] is None else tuple(saved["words"])
 
 
 def fresh_seed() -> int:

@@ -7,8 +7,9 @@ are 16 random bits each. q_a alone has 65,536 values, up to 4.3, and kurtosis 2.
 up to 6.1, and kurtosis 2.9996. Beyond 4, 4.5 and 5 it has 0.98, 0.94 and 0.83 of a normal law's numbers. Twenty
 million are not told from that law by their moments, their tails or a Kolmogorov-Smirnov test.
 
-The bits come from SFC64 [Doty-Humphrey 2010], which for every block of numbers starts anew, from 192 bits of the
-generator that is given and the block's place: so threads share the blocks, and numbers do not depend on how many do.
+The bits come from SFC64 [Doty-Humphrey 2010], which for every block of numbers starts anew, from three words of 64 bits
+of which the last counts the blocks and the second the calls: so threads share the blocks, and numbers do not depend on
+how many do.
 
 Shapes: any; pairs are half a block apart.
 
@@ -26,17 +27,35 @@ from credent import native
 BLOCK = 1 << 14  # numbers of one stream of bits, as in native/normal.c
 
 
+class Stream:
+    """Three words of 64 bits, of which the second counts the calls."""
+
+    def __init__(self, words: tuple[int, int, int]) -> None:
+        self.words = words
+
+    @classmethod
+    def of(cls, generator: torch.Generator) -> "Stream":
+        """192 bits of the generator, which cost more than a few thousand numbers."""
+        drawn = torch.randint(-(2**63), 2**63 - 1, (3,), generator=generator, device=generator.device).tolist()
+        a, b, c = (word % 2**64 for word in drawn)
+        return cls((a, b, c))
+
+    def call(self) -> tuple[int, int, int, int]:
+        """What a compiled loop takes to draw normal numbers, others at every call."""
+        a, b, c = self.words
+        self.words = a, (b + 1) % 2**64, c
+        return a, b, c, quantiles().data_ptr()
+
+
 def suits(out: Tensor) -> bool:
     """Whether `out` can be filled this way."""
     return native.suits(out) and out.is_contiguous()
 
 
-def quick_normal_(out: Tensor, generator: torch.Generator) -> Tensor:
+def quick_normal_(out: Tensor, stream: Stream) -> Tensor:
     """Standard normal numbers in the place of what `out`, which `suits`, holds."""
     assert native.kernels is not None
-    words = torch.randint(-(2**63), 2**63 - 1, (3,), generator=generator, device="cpu")
-    start = [word % 2**64 for word in words.tolist()]
-    native.kernels.normal(torch.get_num_threads(), out.data_ptr(), out.numel(), *start, quantiles().data_ptr())
+    native.kernels.normal(torch.get_num_threads(), out.data_ptr(), out.numel(), *stream.call())
     if not out.is_inference():
         torch.autograd.graph.increment_version(out)
     return out

@@ -72,8 +72,7 @@ class DiracPosterior(Variational):
 
     def kl(self, prior: "Prior") -> Tensor:
         """-log p at the network's parameters; for a Gaussian prior in one pass over them, forward and backward."""
-        means = self.layout.params()
         if prior.gaussian is None:
-            return -prior.log_prob(means)
+            return -prior.log_prob(self.layout.params())
         laid = prior.gaussian.on(self.layout)
-        return laid.energy(list(means.values()), laid.log_scales + self.layout.num_params * HALF_LOG_2PI)
+        return laid.energy(self.layout.held(), laid.log_scales + self.layout.num_params * HALF_LOG_2PI)

@@ -13,6 +13,8 @@ import hashlib
 import importlib
 import warnings
 from collections.abc import Sequence
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -47,32 +49,35 @@ def _loaded() -> Any:
 
 kernels: Any = _loaded()
 
-_PLAIN = (Tensor, nn.Parameter)
+_CPU = torch.device("cpu")
+_PLAIN = {Tensor, nn.Parameter}
+_dtype, _on_cpu, _shape = map(attrgetter, ("dtype", "is_cpu", "shape"))
 
 
 def suits(*tensors: Tensor) -> bool:
-    """Whether compiled loops can work on the memory of these: float32 on a CPU, and nothing in between."""
+    """Whether compiled loops can work on the memory of these: float32 on a CPU, and nothing in between.
+
+    It is asked of all parameters at every step, and so are the next: hence calls for whole lists, and no loops.
+    """
     if kernels is None or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    return all(t.dtype is torch.float32 and t.is_cpu and type(t) in _PLAIN and not t.is_neg() for t in tensors)
+    plain = _PLAIN.issuperset(map(type, tensors)) and set(map(_dtype, tensors)) == {torch.float32}
+    return plain and all(map(_on_cpu, tensors)) and not any(map(Tensor.is_neg, tensors))
 
 
 def alike(*streams: Sequence[Tensor]) -> bool:
-    """Whether compiled loops can run along these lists: tensors of each place have their numbers in the same order.
-
-    It is asked at every step, and written so as to take little of it.
-    """
-    if not suits(*(t for stream in streams for t in stream)):
+    """Whether compiled loops can run along these lists: tensors of each place have their numbers in the same order."""
+    if not suits(*chain.from_iterable(streams)):
         return False
     first, *others = streams
-    for k, t in enumerate(first):
-        strides = t.stride()
-        if not dense(t):
-            return False
-        for other in others:
-            if not t.is_same_size(other[k]) or (other[k].stride() != strides and not _same_order(t, other[k])):
-                return False
-    return True
+    if not (all(map(Tensor.is_contiguous, first)) or all(map(dense, first))):
+        return False
+    shapes, strides = list(map(_shape, first)), list(map(Tensor.stride, first))
+    return all(
+        list(map(_shape, other)) == shapes
+        and (list(map(Tensor.stride, other)) == strides or all(map(_same_order, first, other)))
+        for other in others
+    )
 
 
 def dense(t: Tensor) -> bool:
@@ -91,12 +96,15 @@ def addresses(tensors: Sequence[Tensor]) -> list[int]:
     return [t.data_ptr() for t in tensors]
 
 
-def pass_along(loop: Any, streams: Sequence[Sequence[Tensor]], *numbers: float) -> None:
-    """Run a loop that knows nothing of priors along lists of tensors that are `alike`."""
+def pass_along(
+    loop: Any, streams: Sequence[Sequence[Tensor]], *numbers: float, noise: tuple[int, ...] | None = None
+) -> None:
+    """Run a loop that knows nothing of priors along lists that are `alike`, and along noise that it draws."""
     sizes = [t.numel() for t in streams[0]]
-    loop(torch.get_num_threads(), sizes, [], [], tuple(map(addresses, streams)), numbers)
+    given = *map(addresses, streams), *([] if noise is None else [noise])
+    loop(torch.get_num_threads(), sizes, [], [], given, numbers)
 
 
 def scalar(value: float) -> Tensor:
     """What a loop found, as torch's own calls would have returned it."""
-    return torch.full((), value, dtype=torch.float32, device="cpu")
+    return torch.scalar_tensor(value, dtype=torch.float32, device=_CPU)

@@ -2,15 +2,6 @@
 
 #include "share.h"
 
-#define NORMALS 16384 /* numbers from one stream of bits, the BLOCK of quick_normal.py */
-
-typedef struct {
-    const float *table;
-    float *out;
-    Py_ssize_t n;
-    uint64_t words[3];
-} Normals;
-
 static FAST void look_up(const uint16_t *restrict bits, const float *restrict table, float *restrict out,
                          Py_ssize_t half, Py_ssize_t rest)
 {
@@ -22,16 +13,14 @@ static FAST void look_up(const uint16_t *restrict bits, const float *restrict ta
     if (rest < half) out[rest] = table[bits[rest]] + table[bits[half + rest]];
 }
 
-static void normals(void *job, Py_ssize_t block)
+void draw_normal(const Stream *stream, Py_ssize_t block, float *out, Py_ssize_t n)
 {
-    Normals *given = job;
-    Py_ssize_t begin = block * NORMALS, n = given->n - begin < NORMALS ? given->n - begin : NORMALS;
     Py_ssize_t half = (n + 1) / 2, words = (half + 1) / 2;
     union {
         uint64_t words[NORMALS / 4];
         uint16_t bits[NORMALS];
     } drawn;
-    uint64_t a = given->words[0], b = given->words[1], c = given->words[2] + (uint64_t)block, w = 1;
+    uint64_t a = stream->words[0], b = stream->words[1], c = stream->words[2] + (uint64_t)block, w = 1;
     for (Py_ssize_t i = -12; i < words; i++) { /* SFC64, whose first twelve numbers mix what it begins with */
         uint64_t next = a + b + w++;
         a = b ^ (b >> 11);
@@ -39,7 +28,20 @@ static void normals(void *job, Py_ssize_t block)
         c = ((c << 24) | (c >> 40)) + next;
         if (i >= 0) drawn.words[i] = next;
     }
-    look_up(drawn.bits, given->table, given->out + begin, half, n - half);
+    look_up(drawn.bits, stream->table, out, half, n - half);
+}
+
+typedef struct {
+    Stream stream;
+    float *out;
+    Py_ssize_t n;
+} Vector;
+
+static void block_of_vector(void *job, Py_ssize_t block)
+{
+    Vector *given = job;
+    Py_ssize_t begin = block * NORMALS, left = given->n - begin;
+    draw_normal(&given->stream, block, given->out + begin, left < NORMALS ? left : NORMALS);
 }
 
 /* (threads, address, count, words a, b, c, address of the table) */
@@ -49,12 +51,11 @@ FUNCTION(normal)
         PyErr_SetString(PyExc_TypeError, "threads, address, count, three words and the table's address");
         return NULL;
     }
-    Normals job = {.out = PyLong_AsVoidPtr(args[1]), .n = PyLong_AsSsize_t(args[2])};
-    for (int i = 0; i < 3; i++) job.words[i] = PyLong_AsUnsignedLongLong(args[3 + i]);
-    job.table = PyLong_AsVoidPtr(args[6]);
+    Vector job = {.out = PyLong_AsVoidPtr(args[1]), .n = PyLong_AsSsize_t(args[2])};
+    for (int i = 0; i < 3; i++) job.stream.words[i] = PyLong_AsUnsignedLongLong(args[3 + i]);
+    job.stream.table = PyLong_AsVoidPtr(args[6]);
     long threads = PyLong_AsLong(args[0]);
     if (PyErr_Occurred()) return NULL;
-    share(normals, &job, (job.n + NORMALS - 1) / NORMALS, 1, (int)threads);
+    share(block_of_vector, &job, (job.n + NORMALS - 1) / NORMALS, 1, (int)threads);
     Py_RETURN_NONE;
 }
-

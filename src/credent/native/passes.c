@@ -1,13 +1,15 @@
 /* Passes over all weights: one loop for what torch does in several calls, each with a vector for its result.
 
-   Tensors come one for each parameter, or as the one address of a vector that holds them one after the other; sizes,
-   means m and precisions p come one for each tensor. */
+   Tensors come one for each parameter, or as the one address of a vector that holds them one after the other; normal
+   numbers may come as the stream of bits that they are drawn from, for each block of a tensor on the spot. Sizes, means m
+   and precisions p come one for each tensor. */
 
 #include "share.h"
 
 #define BLOCK 8192  /* numbers that a thread works on at a time: they stay in its cache */
 #define SUMMED 1024 /* numbers that are added up in float32 before they go into a double */
 #define ALONE 4     /* blocks: microseconds */
+#define LIGHT 16    /* blocks, of loops that have little to compute */
 #define SUMS 4      /* that one pass can make */
 
 typedef struct {
@@ -22,6 +24,8 @@ typedef void (*Loop)(float *const *at, Py_ssize_t n, const float *by, float m, d
 typedef struct {
     Layout layout;
     float **of[STREAMS]; /* address of each tensor in each stream */
+    int drawn;           /* the one of them that is drawn, or -1 */
+    Stream normals;
     float by[4];
     double *sums; /* SUMS for each block */
     Loop loop;
@@ -58,6 +62,18 @@ static int addresses(PyObject *given, const Layout *layout, float **out)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* (words a, b, c, address of the table) */
+static int stream(PyObject *given, Stream *out)
+{
+    if (PyTuple_Size(given) != 4) {
+        PyErr_SetString(PyExc_ValueError, "three words and the table's address");
+        return -1;
+    }
+    for (int i = 0; i < 3; i++) out->words[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(given, i));
+    out->table = PyLong_AsVoidPtr(PyTuple_GetItem(given, 3));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 static void one(void *job, Py_ssize_t block)
 {
     Pass *pass = job;
@@ -68,13 +84,18 @@ static void one(void *job, Py_ssize_t block)
         if (l->first[middle] <= block) low = middle; else high = middle - 1;
     }
     Py_ssize_t begin = (block - l->first[low]) * BLOCK, n = l->size[low] - begin;
-    float *at[STREAMS];
+    if (n > BLOCK) n = BLOCK;
+    float *at[STREAMS], normals[BLOCK];
     for (int s = 0; s < STREAMS; s++)
         at[s] = pass->of[s] ? pass->of[s][low] + begin : NULL;
+    if (pass->drawn >= 0) {
+        draw_normal(&pass->normals, block, normals, n);
+        at[pass->drawn] = normals;
+    }
     double *sums = pass->sums + SUMS * block;
     for (int s = 0; s < SUMS; s++) sums[s] = 0;
-    for (Py_ssize_t done = 0; done < (n < BLOCK ? n : BLOCK); done += SUMMED) {
-        Py_ssize_t left = (n < BLOCK ? n : BLOCK) - done;
+    for (Py_ssize_t done = 0; done < n; done += SUMMED) {
+        Py_ssize_t left = n - done;
         pass->loop(at, left < SUMMED ? left : SUMMED, pass->by, (float)l->loc[low], l->precision[low], sums);
         for (int s = 0; s < STREAMS; s++)
             if (at[s]) at[s] += SUMMED;
@@ -82,7 +103,7 @@ static void one(void *job, Py_ssize_t block)
 }
 
 /* (threads, sizes, locs, precisions, streams, numbers): all tensors of all streams through one loop; its sums */
-static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssize_t streams)
+static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssize_t streams, Py_ssize_t alone)
 {
     if (nargs != 6 || !PyList_Check(args[1]) || !PyList_Check(args[2]) || !PyList_Check(args[3]) ||
         !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || PyTuple_Size(args[4]) != streams ||
@@ -90,7 +111,7 @@ static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssiz
         PyErr_Format(PyExc_TypeError, "threads, sizes, locs, precisions, %zd streams and numbers", streams);
         return NULL;
     }
-    Pass pass = {.loop = loop};
+    Pass pass = {.loop = loop, .drawn = -1};
     Layout *l = &pass.layout;
     l->count = PyList_Size(args[1]);
     PyObject *found = NULL;
@@ -109,8 +130,14 @@ static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssiz
     }
     if (numbers(args[2], l->count, l->loc) || numbers(args[3], l->count, l->precision)) goto done;
     for (Py_ssize_t s = 0; s < streams; s++) {
+        PyObject *given = PyTuple_GetItem(args[4], s);
+        if (PyTuple_Check(given)) {
+            pass.drawn = (int)s;
+            if (stream(given, &pass.normals)) goto done;
+            continue;
+        }
         pass.of[s] = table + s * l->count;
-        if (addresses(PyTuple_GetItem(args[4], s), l, pass.of[s])) goto done;
+        if (addresses(given, l, pass.of[s])) goto done;
     }
     for (Py_ssize_t i = 0; i < PyTuple_Size(args[5]); i++)
         pass.by[i] = (float)PyFloat_AsDouble(PyTuple_GetItem(args[5], i));
@@ -118,7 +145,7 @@ static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssiz
     pass.sums = PyMem_Malloc(sizeof(double) * SUMS * (l->blocks + 1));
     if (!pass.sums) PyErr_NoMemory();
     if (PyErr_Occurred()) goto done;
-    share(one, &pass, l->blocks, ALONE, (int)threads);
+    share(one, &pass, l->blocks, alone, (int)threads);
     double total[SUMS] = {0};
     for (Py_ssize_t b = 0; b < l->blocks; b++)
         for (int s = 0; s < SUMS; s++) total[s] += pass.sums[SUMS * b + s];
@@ -161,8 +188,8 @@ static inline float twice_kl(float off, float rho, float variance, float p, floa
 #define LOOP(name)                                                                                                \
     static FAST void name##_loop(float *const *at, Py_ssize_t n, const float *by, float m, double precision,         \
                                  double *sums)
-#define METHOD(name, streams)                                                                                     \
-    FUNCTION(name) { return run(args, nargs, name##_loop, streams); }
+#define METHOD(name, streams, alone)                                                                              \
+    FUNCTION(name) { return run(args, nargs, name##_loop, streams, alone); }
 
 /* sum p (w - m)^2 */
 LOOP(energy)
@@ -173,7 +200,7 @@ LOOP(energy)
     for (Py_ssize_t i = 0; i < n; i++) sum += (w[i] - m) * (w[i] - m);
     sums[0] += sum * precision;
 }
-METHOD(energy, 1)
+METHOD(energy, 1, LIGHT)
 
 /* out = c p (w - m) */
 LOOP(pull)
@@ -184,7 +211,7 @@ LOOP(pull)
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) out[i] = c * (w[i] - m);
 }
-METHOD(pull, 2)
+METHOD(pull, 2, LIGHT)
 
 /* sum of p (sigma^2 + (mu - m)^2) - 1 - log(p sigma^2), which is twice the KL */
 LOOP(kl)
@@ -197,7 +224,7 @@ LOOP(kl)
     for (Py_ssize_t i = 0; i < n; i++) sum += twice_kl(mu[i] - m, rho[i], sigma[i] * sigma[i], p, log_p);
     sums[0] += sum;
 }
-METHOD(kl, 2)
+METHOD(kl, 2, ALONE)
 
 /* by_mu = c p (mu - m);  by_rho = c (p sigma^2 - 1) */
 LOOP(kl_back)
@@ -213,7 +240,7 @@ LOOP(kl_back)
         by_rho[i] = cp * sigma[i] * sigma[i] - c;
     }
 }
-METHOD(kl_back, 4)
+METHOD(kl_back, 4, ALONE)
 
 /* out = mu + sign e sigma, and twice the KL */
 LOOP(draw)
@@ -230,7 +257,7 @@ LOOP(draw)
     }
     sums[0] += sum;
 }
-METHOD(draw, 4)
+METHOD(draw, 4, ALONE)
 
 /* by_mu = g + c p (mu - m);  by_rho = sigma (sign g e + c p sigma) - c */
 LOOP(draw_back)
@@ -246,7 +273,7 @@ LOOP(draw_back)
         by_rho[i] = sigma[i] * (sign * g[i] * e[i] + cp * sigma[i]) - c;
     }
 }
-METHOD(draw_back, 6)
+METHOD(draw_back, 6, ALONE)
 
 /* sums of sigma^2 g^2, sigma^4 g^2, mu^2, and twice the KL */
 LOOP(expand)
@@ -268,7 +295,7 @@ LOOP(expand)
     sums[2] += size;
     sums[3] += kl;
 }
-METHOD(expand, 3)
+METHOD(expand, 3, ALONE)
 
 /* out = mu + h sigma^2 g */
 LOOP(shift)
@@ -283,7 +310,7 @@ LOOP(shift)
         out[i] = mu[i] + h * sigma[i] * sigma[i] * g[i];
     }
 }
-METHOD(shift, 4)
+METHOD(shift, 4, ALONE)
 
 /* by_mu = a (after - before) + c p (mu - m);  by_rho = sigma^2 (b before^2 + c p) - c */
 LOOP(expand_back)
@@ -299,7 +326,7 @@ LOOP(expand_back)
         by_rho[i] = sigma[i] * sigma[i] * (b * before[i] * before[i] + cp) - c;
     }
 }
-METHOD(expand_back, 6)
+METHOD(expand_back, 6, ALONE)
 
 /* w = w + a g + s xi */
 LOOP(drift)
@@ -310,18 +337,18 @@ LOOP(drift)
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) w[i] += a * g[i] + s * xi[i];
 }
-METHOD(drift, 3)
+METHOD(drift, 3, ALONE)
 
 /* w = w + root (a root g + s xi) */
 LOOP(rooted_drift)
 {
-    Given g = at[1], xi = at[2], root = at[3];
+    Given g = at[1], root = at[2], xi = at[3];
     Numbers w = at[0];
     float a = by[0], s = by[1];
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) w[i] += root[i] * (a * root[i] * g[i] + s * xi[i]);
 }
-METHOD(rooted_drift, 4)
+METHOD(rooted_drift, 4, ALONE)
 
 /* V = decay V + (1 - decay) g^2;  root = 1 / sqrt(damping + sqrt V) */
 LOOP(rmsprop)
@@ -335,7 +362,7 @@ LOOP(rmsprop)
         root[i] = 1 / sqrtf(damping + sqrtf(square[i]));
     }
 }
-METHOD(rmsprop, 3)
+METHOD(rmsprop, 3, ALONE)
 
 /* out = 1 / sqrt(damping + sqrt V) */
 LOOP(root)
@@ -346,5 +373,5 @@ LOOP(root)
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) out[i] = 1 / sqrtf(damping + sqrtf(square[i]));
 }
-METHOD(root, 2)
+METHOD(root, 2, ALONE)
 

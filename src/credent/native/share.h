@@ -28,6 +28,14 @@ typedef const float *restrict Given;
 typedef void (*Part)(void *job, Py_ssize_t block);
 void share(Part part, void *job, Py_ssize_t blocks, Py_ssize_t alone, int threads);
 
+/* Standard normal numbers: n of them, at most NORMALS, from the stream of bits that begins with these words. */
+#define NORMALS 16384
+typedef struct {
+    uint64_t words[3];
+    const float *table;
+} Stream;
+void draw_normal(const Stream *stream, Py_ssize_t block, float *out, Py_ssize_t n);
+
 #define FUNCTION(name) PyObject *name(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 
 #endif

@@ -73,7 +73,7 @@ class FisherPenalty(Objective):
         with torch.enable_grad():
             outputs = self.network.mean(x)
             nll = self.likelihood.mean_nll(outputs, y)
-            if self._batches % self.every == 0 or not self.training:
+            if self._seen.batches % self.every == 0 or not self.training:
                 nll = nll + self.weight * self.squared_norm(outputs)
         return nll, self.penalty(self.q), outputs
 

@@ -56,10 +56,16 @@ class Terms:
         return torch.add(self.nll, self.penalty, alpha=self.beta / self.num_data)
 
 
+@dataclass
+class Seen:
+    """What training batches leave behind; apart from the module, whose own attributes take long to set."""
+
+    batches: int = 0
+    last: Terms | None = None
+
+
 class Objective(nn.Module, ABC):
     """A loss over a network, a likelihood and a penalty; subclasses say how a batch becomes its two parts."""
-
-    last: Terms | None
 
     def __init__(
         self, net: nn.Module, likelihood: Likelihood, prior: Description, num_data: int, beta: Beta, random: Random
@@ -88,10 +94,18 @@ class Objective(nn.Module, ABC):
         self.layout = Layout(net, random)
         self.penalty: Penalty = prior.bind(self.layout)
         self.described = repr(prior)
-        self.last = None
-        self._batches = 0
+        self._seen = Seen()
         self._normalises = self.network.normalises_after(self.layout.names)
         self._recent: deque[Any] = deque(maxlen=_RECENT)
+
+    @property
+    def last(self) -> Terms | None:
+        """The parts of the latest loss, None before the first."""
+        return self._seen.last
+
+    @last.setter
+    def last(self, terms: Terms | None) -> None:
+        self._seen.last = terms
 
     @property
     @abstractmethod
@@ -122,22 +136,24 @@ class Objective(nn.Module, ABC):
         """The loss of one batch in nats per datum."""
         if not isinstance(y, Tensor):
             raise InputError(f"targets are a tensor, and here is a {type(y).__name__}: torch.as_tensor(y).")
-        if y.ndim == 0 or y.shape[0] == 0:
+        rows = len(y) if y.ndim else 0
+        if not rows:
             raise InputError(f"the batch is empty: y has shape {tuple(y.shape)}.")
-        if y.shape[0] > self.num_data:
+        if rows > self.num_data:
             raise InputError(
-                f"a batch of {y.shape[0]} is larger than num_data={self.num_data}, the size of the whole data set:"
+                f"a batch of {rows} is larger than num_data={self.num_data}, the size of the whole data set:"
                 " write num_data=len(dataset)."
             )
-        beta = float(self.beta(self._batches) if callable(self.beta) else self.beta)
+        seen = self._seen
+        beta = float(self.beta(seen.batches) if callable(self.beta) else self.beta)
         if not (beta >= 0 and math.isfinite(beta)):
-            raise InputError(f"beta is {beta} for batch {self._batches}: the penalty's weight is a number >= 0.")
+            raise InputError(f"beta is {beta} for batch {seen.batches}: the penalty's weight is a number >= 0.")
         nll, penalty, outputs = self.parts(x, y)
         if self.training:
-            self._batches += 1
+            seen.batches += 1
             if self._normalises:
                 self._recent.append(x)
-        self.last = Terms(nll.detach(), penalty.detach(), beta, self.num_data, outputs.detach())
+        seen.last = Terms(nll.detach(), penalty.detach(), beta, self.num_data, outputs.detach())
         return torch.add(nll, penalty, alpha=beta / self.num_data)
 
     @contextmanager
@@ -202,9 +218,9 @@ class Objective(nn.Module, ABC):
 
     def get_extra_state(self) -> dict[str, Any]:
         """The number of training batches seen, and those kept for BatchNorm's statistics; part of `state_dict`."""
-        return {"batches": self._batches, "recent": list(self._recent)}
+        return {"batches": self._seen.batches, "recent": list(self._recent)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self._batches = state["batches"]
+        self._seen.batches = state["batches"]
         self._recent = deque(state["recent"], maxlen=_RECENT)

@@ -184,7 +184,7 @@ class VL(Objective):
         """How often the curvature of this batch counts: for those between, too, in training, which have none."""
         if not self.training:
             return 1
-        return 0 if self._batches % self.every else self.every
+        return 0 if self._seen.batches % self.every else self.every
 
     def _flat(self, nll: Tensor) -> Tensor:
         """The loss of a batch without curvature; scales have a gradient of zero where the penalty gives them none.
@@ -217,7 +217,7 @@ class VL(Objective):
         with torch.enable_grad():
             rise, diagonal = curvatures.hessian(self.layout, self.q.scales.values(), nll)
         if not self._warned:
-            over = float(self.beta(self._batches) if callable(self.beta) else self.beta) / self.num_data
+            over = float(self.beta(self._seen.batches) if callable(self.beta) else self.beta) / self.num_data
             spread = spreads(self.penalty, self.layout)
             self._warned = warn_of_wrong_curvature(self.layout.unflatten(diagonal), spread, over)
         return rise, diagonal

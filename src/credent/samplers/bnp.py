@@ -26,7 +26,7 @@ Shapes: in a linear layer `weight` is (units, m), in a convolution (units, m / p
 (0.0, -0.01)
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -139,13 +139,13 @@ class InputNormalising(Preconditioner):
 
     def drift(self, state: State, step: Step) -> None:
         """P u, layer by layer; noise is made as hot as it should be."""
-        given = {p: Moved(*each) for p, *each in zip(step.params, step.moved, step.grads, step.noise, strict=True)}
         layers, others = self._split(state, step.params)
+        mine = step.of([p for layer in layers for p in layer.params]) if others else step
+        given = {p: Moved(*each) for p, *each in zip(mine.params, mine.moved, mine.grads, mine.normal(), strict=True)}
         for layer in layers:
             self._drift(self._map(state, layer), layer, [given[p] for p in layer.params], step.rate, step.spread)
         if others:
-            moved, grads, noise = map(list, zip(*(given[p].streams for p in others), strict=True))
-            self.fallback.drift(state, replace(step, params=others, moved=moved, grads=grads, noise=noise))
+            self.fallback.drift(state, step.of(others))
 
     def _drift(self, p: Map, layer: Layer, given: list[Moved], rate: float, spread: float) -> None:
         """Of the weight and of the bias."""

@@ -21,16 +21,20 @@ import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import Optimizer, optimizer
 
 from credent import native
 from credent.errors import InputError
 from credent.noise import Noise
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
 """What torch's optimisers take: parameters, or groups of them."""
@@ -39,25 +43,56 @@ State = dict[Tensor, Any]
 """An optimiser's memory, a dict for each parameter; what has a name with _ in front is made of the rest, not saved."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Step:
     """What a step is made of: lists of one tensor for each parameter."""
 
     params: list[Tensor]
     grads: list[Tensor]
-    noise: list[Tensor]
-    """Standard normal."""
     moved: list[Tensor]
     """The parameters, or their velocities."""
     rate: float
     """- (eps/2) N, of the gradient."""
     spread: float
     """sqrt(eps (1 - m) T), of the noise."""
+    noise: Noise
+    memory: "Memory"
 
-    def compiles(self, *more: list[Tensor]) -> bool:
-        """Whether compiled loops can run along all of it, and more; noise lies as the parameters do."""
-        noise = [] if self.moved is self.params else [self.noise]
-        return native.alike(self.moved, self.grads, *noise, *more)
+    def of(self, params: list[Tensor]) -> "Step":
+        """The part of it for these parameters."""
+        place = {p: i for i, p in enumerate(self.params)}
+        at = [place[p] for p in params]
+        return replace(self, params=params, grads=[self.grads[i] for i in at], moved=[self.moved[i] for i in at])
+
+    def normal(self) -> list[Tensor]:
+        """Standard normal numbers for the parameters, others at every call; zeros without a spread."""
+        return self.memory.normal(self.params, self.noise) if self.spread else list(map(torch.zeros_like, self.params))
+
+    def runs(self, loop: str, *more: list[Tensor]) -> bool:
+        """Run a compiled loop along what is moved, gradients, more and noise of its own; False where it cannot."""
+        streams = self.moved, self.grads, *more
+        if not (self.spread and native.alike(*streams)):
+            return False
+        noise = self.noise.stream().call()
+        native.pass_along(getattr(native.kernels, loop), streams, self.rate, self.spread, noise=noise)
+        return True
+
+
+class Memory:
+    """Where noise is drawn: a vector for each type and device, and views of it that lie in memory as parameters do."""
+
+    def __init__(self) -> None:
+        self._views: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
+
+    def normal(self, like: list[Tensor], noise: Noise) -> list[Tensor]:
+        """Standard normal numbers, drawn in one call for each vector."""
+        shape = tuple([(t.dtype, t.device, t.shape, t.stride()) for t in like])
+        if shape not in self._views:
+            self._views[shape] = _vectors(like)
+        vectors, views = self._views[shape]
+        for vector in vectors:
+            noise.normal_(vector)
+        return views
 
 
 class Preconditioner(ABC):
@@ -69,7 +104,7 @@ class Preconditioner(ABC):
 
     @abstractmethod
     def drift(self, state: State, step: Step) -> None:
-        """Add P u, u = spread x noise + rate x P' g, to what is moved; the noise may be written over."""
+        """Add P u, u = spread x noise + rate x P' g, to what is moved."""
 
     @abstractmethod
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
@@ -88,12 +123,9 @@ class Identity(Preconditioner):
 
     def drift(self, state: State, step: Step) -> None:
         """The gradient and the noise themselves."""
-        if step.compiles():
-            streams = step.moved, step.grads, step.noise
-            native.pass_along(native.kernels.drift, streams, step.rate, step.spread)
-            return
-        torch._foreach_add_(step.moved, step.grads, alpha=step.rate)
-        torch._foreach_add_(step.moved, step.noise, alpha=step.spread)
+        if not step.runs("drift"):
+            torch._foreach_add_(step.moved, step.grads, alpha=step.rate)
+            torch._foreach_add_(step.moved, step.normal(), alpha=step.spread)
 
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
         """As it is."""
@@ -130,7 +162,7 @@ class Langevin(Optimizer, ABC):
             )
         self.preconditioner, self.num_data, self.burn_in = preconditioner, operator.index(num_data), burn_in
         self.noise, self.steps = Noise(seed), 0
-        self._normals: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
+        self._memory = Memory()
         super().__init__(params, {"lr": lr, "temperature": temperature, "momentum": momentum})
         for group in self.param_groups:
             if not (group["lr"] > 0 and math.isfinite(group["lr"])):
@@ -160,6 +192,26 @@ class Langevin(Optimizer, ABC):
                 self._move(group, params, [p.grad for p in params], adapting)
         return loss
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Torch's, without its note for the profiler, which takes longer than the rest."""
+        if not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = None
+
+    @staticmethod
+    def profile_hook_step(func: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Torch's wrapper of `step`, where hooks or a profiler wait for it; otherwise it takes as long as the step."""
+        noted = Optimizer.profile_hook_step(func)
+
+        @wraps(func)
+        def step(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return (noted if _watched(cast(Optimizer, args[0])) else func)(*args, **kwargs)
+
+        return step
+
     def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], adapting: bool) -> None:
         state, momentum, eps = self.state, group["momentum"], float(group["lr"])
         if adapting:
@@ -169,8 +221,7 @@ class Langevin(Optimizer, ABC):
             moved = [state[p].setdefault("velocity", torch.zeros_like(p)) for p in params]
             torch._foreach_mul_(moved, momentum)
         spread = math.sqrt(eps * (1 - momentum) * group["temperature"])
-        noise = self._normal(params) if spread else [torch.zeros_like(p) for p in params]
-        step = Step(params, grads, noise, moved, rate=-eps / 2 * self.num_data, spread=spread)
+        step = Step(params, grads, moved, -eps / 2 * self.num_data, spread, self.noise, self._memory)
         self.preconditioner.drift(state, step)
         torch.autograd.graph.increment_version(moved)  # which compiled loops do not do
         if momentum:
@@ -182,16 +233,6 @@ class Langevin(Optimizer, ABC):
         found = [torch.zeros_like(v) for v in vectors]
         self.preconditioner.move(self.state, params, vectors, found, 1.0)
         torch._foreach_copy_(vectors, found)
-
-    def _normal(self, like: list[Tensor]) -> list[Tensor]:
-        """Standard normal numbers, drawn in one call (for each type and device) into memory that is kept."""
-        shape = tuple([(p.dtype, p.device, p.shape, p.stride()) for p in like])
-        if shape not in self._normals:
-            self._normals[shape] = _vectors(like)
-        vectors, views = self._normals[shape]
-        for vector in vectors:
-            self.noise.normal_(vector)
-        return views
 
     def state_dict(self) -> dict[str, Any]:
         """Torch's, with the position in the stream of noise and the number of steps."""
@@ -206,6 +247,17 @@ class Langevin(Optimizer, ABC):
         self.noise.set_extra_state(state_dict["noise"])
         self.steps = state_dict["steps"]
         super().load_state_dict({k: state_dict[k] for k in ("state", "param_groups")})
+
+
+def _watched(sampler: Optimizer) -> bool:
+    """Whether anything is to be called before or after a step, or to be told of it."""
+    hooks = (
+        sampler._optimizer_step_pre_hooks,
+        sampler._optimizer_step_post_hooks,
+        optimizer._global_optimizer_pre_hooks,
+        optimizer._global_optimizer_post_hooks,
+    )
+    return any(hooks) or torch.autograd.profiler._is_profiler_enabled
 
 
 def _vectors(like: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

@@ -47,13 +47,11 @@ class RMSprop(Preconditioner):
     def drift(self, state: State, step: Step) -> None:
         """Gradient and noise, each by its root."""
         roots = self._roots(state, step.params)
-        if step.compiles(roots):
-            streams = step.moved, step.grads, step.noise, roots
-            native.pass_along(native.kernels.rooted_drift, streams, step.rate, step.spread)
-            return
-        torch._foreach_mul_(step.noise, step.spread)
-        torch._foreach_addcmul_(step.noise, step.grads, roots, value=step.rate)
-        torch._foreach_addcmul_(step.moved, step.noise, roots)
+        if not step.runs("rooted_drift", roots):
+            u = step.normal()
+            torch._foreach_mul_(u, step.spread)
+            torch._foreach_addcmul_(u, step.grads, roots, value=step.rate)
+            torch._foreach_addcmul_(step.moved, u, roots)
 
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
         """u / sqrt(damping + sqrt V)."""
