@@ -128,10 +128,12 @@ def test_members_are_averaged(method, draws):
 def test_a_seed_of_training_is_offset_for_each_member():
     built = Recipe(members=2, epochs=1).build()
     built.train(progress=False, seed=5)
-    draws = [torch.cat([(w - m).flatten() for w, m in zip(q.sample(1).values(), q.mean().values(), strict=True)])
-             for q in (member.posterior for member in built.members)]  # fmt: skip
-    together = torch.corrcoef(torch.stack(draws))[0, 1].item()
-    assert abs(together) < 5 / math.sqrt(draws[0].numel())
+    noise = []
+    for q in (member.posterior for member in built.members):
+        w, m, sigma = q.sample(1), q.mean(), q.stddev()
+        noise.append(torch.cat([((w[k] - m[k]) / sigma[k]).flatten() for k in m]))
+    together = torch.corrcoef(torch.stack(noise))[0, 1].item()
+    assert abs(together) < 5 / math.sqrt(noise[0].numel())
 
 
 def test_monitors_of_several_members_are_refused():

@@ -164,10 +164,8 @@ class Layout:
     def blank(self, like: Tensor) -> list[Tensor]:
         """Tensors for gradients of the parameters, in their order, with anything in them.
 
-        Short ones have memory of their own, to which autograd adds other gradients in place, and not views of a vector.
+        Each has memory of its own, to which autograd adds other gradients in place; views of one vector have not.
         """
-        if self.num_params >= _SHORT:
-            return self.tensors(self.vector(like))
         return [like.new_empty_strided(shape, strides) for shape, strides, _ in self._places]
 
     def views(self, flat: Tensor) -> Params:

@@ -162,6 +162,46 @@ def test_a_closure_is_called():
     assert w.item() == 0.0
 
 
+def test_hooks_are_called_around_a_step_and_the_profiler_is_told():
+    """Torch's wrapper of `step` is left out only where nobody waits for it."""
+    w = nn.Parameter(torch.ones(3))
+    sampler = SGLD([w], lr=1e-3, num_data=10, seed=0)
+
+    def step():
+        w.grad = torch.ones(3)
+        sampler.step()
+
+    called = []
+    hooks = [
+        sampler.register_step_pre_hook(lambda *_: called.append("before")),
+        sampler.register_step_post_hook(lambda *_: called.append("after")),
+    ]
+    step()
+    assert called == ["before", "after"]
+    for hook in hooks:
+        hook.remove()
+    step()
+    assert len(called) == 2
+    hook = torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: called.append("any"))
+    step()
+    hook.remove()
+    assert called[2:] == ["any"]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step()
+    assert "Optimizer.step#SGLD.step" in {event.key for event in profile.key_averages()}
+
+
+def test_gradients_are_reset_as_torch_does():
+    w, frozen = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
+    sampler = SGLD([{"params": [w]}, {"params": [frozen]}], lr=1e-3, num_data=10, seed=0)
+    w.grad = torch.ones(3)
+    sampler.zero_grad(set_to_none=False)
+    assert torch.equal(w.grad, torch.zeros(3))
+    assert frozen.grad is None
+    sampler.zero_grad()
+    assert w.grad is None
+
+
 # -- schedules --------------------------------------------------------------------------------------------------------
 
 

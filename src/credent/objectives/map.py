@@ -47,6 +47,6 @@ class MAP(Objective):
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch at the network's own parameters."""
-        penalty = self.penalty(self.q)  # first, so that its gradient comes last and is added to the others in place
         outputs = self.network.mean(x)
-        return self.likelihood.mean_nll(outputs, y), penalty, outputs
+        nll = self.likelihood.mean_nll(outputs, y)
+        return nll, self.penalty(self.q), outputs  # last, so that its gradient comes first, and others are added to it

@@ -143,12 +143,12 @@ class VL(Objective):
 
     def _with_finite_difference(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         counts = self._counts()
-        with _in_full(y):  # and first, so that its gradients come last and are added to the others in place
+        outputs = self.network.mean(x)
+        nll = self.likelihood.mean_nll(outputs, y)
+        with _in_full(y):  # and last, so that its gradients come first, and others are added to them
             if counts:
                 rise, kl = self._by_finite_difference(x, y, self._rows(y))
             penalty = kl if counts and self._gaussian is not None else self.penalty(self.q)
-        outputs = self.network.mean(x)
-        nll = self.likelihood.mean_nll(outputs, y)
         return torch.add(nll, rise, alpha=counts) if counts else self._flat(nll), penalty, outputs
 
     def _with_derivatives(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
