@@ -261,6 +261,39 @@ def mixed(sampler, normal, calls, tensors, noise):
     return normal(tensors, noise) if taken.issuperset(tensors) else by_loops(tensors, calls)
 
 
+@pytest.mark.parametrize("units", [8, 400])  # below and above the length of vectors that are kept
+@pytest.mark.parametrize("kind", [cr.MAP, cr.VL])
+def test_the_penaltys_gradient_comes_first_and_the_datas_is_added_to_it_in_place(kind, units, monkeypatch):
+    net, made, blank = nn.Linear(units, units), [], Layout.blank
+
+    def recorded(self, like):
+        found = blank(self, like)
+        made[:] = native.addresses(found)  # a reference would itself keep autograd from adding in place
+        return found
+
+    monkeypatch.setattr(Layout, "blank", recorded)
+    bnn = kind(net, cr.likelihoods.Gaussian(scale=1.0), num_data=10)
+    bnn(torch.ones(4, units), torch.ones(4, units)).backward()
+    assert [p.grad.data_ptr() for p in net.parameters()] == made
+
+
+def test_two_streams_of_noise_are_refused():
+    w = [torch.zeros(3)]
+    with pytest.raises(ValueError, match="one stream"):
+        native.kernels.drift(1, [3], [], [], (native.addresses(w), *2 * [Stream((1, 2, 3)).call()]), (1.0, 1.0))
+    with pytest.raises(ValueError, match="three words"):
+        native.kernels.drift(1, [3], [], [], (native.addresses(w), native.addresses(w), (1, 2, 3)), (1.0, 1.0))
+
+
+def test_groups_of_one_shape_have_noise_of_their_own():
+    weights = [nn.Parameter(torch.zeros(50)) for _ in range(2)]
+    sampler = cr.samplers.SGLD([{"params": [w]} for w in weights], lr=1.0, num_data=1, seed=0)
+    for w in weights:
+        w.grad = torch.zeros(50)
+    sampler.step()
+    assert not set(weights[0].tolist()) & set(weights[1].tolist())
+
+
 def test_noise_drawn_on_the_spot_is_that_of_its_blocks():
     """Of tensors longer than a block, at any number of threads."""
     tensors = [torch.zeros(20_000), torch.zeros(3), torch.zeros(50, 700)]

@@ -107,11 +107,14 @@ def test_the_next_call_has_the_next_of_the_second_word():
     torch.testing.assert_close(second.double(), naive(100, (5, 0, 7)), rtol=0, atol=2e-6)
 
 
-def test_streams_of_calls_know_nothing_of_each_other():
-    """Their words differ by one."""
+@pytest.mark.parametrize(("size", "calls"), [(1000, 400), (4, 50_000)])
+def test_streams_of_calls_know_nothing_of_each_other(size, calls):
+    """Their words differ by one; a sampler's bias has the first numbers of each."""
     begun = Stream.of(generator(8))
-    calls = torch.stack([quick_normal_(torch.empty(1000), begun) for _ in range(400)]).double()
-    for one, other in [(calls[:-1], calls[1:]), (calls[:-2], calls[2:])]:
+    drawn = torch.stack([quick_normal_(torch.empty(size), begun) for _ in range(calls)]).double()
+    assert abs(drawn.mean()) < 4 / math.sqrt(drawn.numel())
+    assert abs(drawn.square().mean() - 1) < 4 * math.sqrt(2 / drawn.numel())
+    for one, other in [(drawn[:-1], drawn[1:]), (drawn[:-2], drawn[2:])]:
         for f in (lambda t: t, torch.square):
             assert abs(np.corrcoef(f(one).flatten(), f(other).flatten())[0, 1]) < 4 / math.sqrt(one.numel())
 

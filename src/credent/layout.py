@@ -62,7 +62,7 @@ class Layout:
     def __init__(self, module: nn.Module, random: Random = None) -> None:
         self._owners = owners(module)
         self.names = tuple(_choose(module, self._owners, random))
-        self._first = [self._owners[name][0] for name in self.names]
+        self._homes = [self._owners[name][0] for name in self.names]
         params = self.params()
         kinds = {(p.dtype, p.device) for p in params.values()}
         if len(kinds) > 1:
@@ -80,7 +80,7 @@ class Layout:
         self.strides = {k: torch.empty_like(p).stride() for k, p in params.items()}
         begins = accumulate(self._sizes, initial=0)
         self._shapes, self._strides = list(self.shapes.values()), list(self.strides.values())
-        self._places = [(self.shapes[k], self.strides[k], begin) for k, begin in zip(self.names, begins, strict=False)]
+        self._begins = list(begins)[:-1]
         self._vectors: list[Tensor] = []
 
     def warn_of_padding(self) -> None:
@@ -109,7 +109,7 @@ class Layout:
 
     def held(self) -> list[Tensor]:
         """The same in their order, without names."""
-        return [module._parameters[attribute] for module, attribute in self._first]  # type: ignore[misc]
+        return [_held(*home) for home in self._homes]
 
     def last_weight(self) -> str | None:
         """The last weight of the whole module, random or not, in the order in which its parts were registered."""
@@ -159,14 +159,15 @@ class Layout:
     def tensors(self, flat: Tensor) -> list[Tensor]:
         """The same views, in the order of the names."""
         start = flat.storage_offset()
-        return [flat.as_strided(shape, strides, start + begin) for shape, strides, begin in self._places]
+        places = zip(self._shapes, self._strides, self._begins, strict=True)
+        return [flat.as_strided(shape, strides, start + begin) for shape, strides, begin in places]
 
     def blank(self, like: Tensor) -> list[Tensor]:
         """Tensors for gradients of the parameters, in their order, with anything in them.
 
         Each has memory of its own, to which autograd adds other gradients in place; views of one vector have not.
         """
-        return [like.new_empty_strided(shape, strides) for shape, strides, _ in self._places]
+        return [like.new_empty_strided(*place) for place in zip(self._shapes, self._strides, strict=True)]
 
     def views(self, flat: Tensor) -> Params:
         """`unflatten` for a vector that gradients flow back to."""

@@ -69,7 +69,7 @@ class Likelihood(nn.Module, ABC):
         """The mixture over the outputs of several draws."""
 
 
-_INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_INTEGERS = {getattr(torch, kind + bits) for kind in ("int", "uint") for bits in ("8", "16", "32", "64")}
 _NONE = torch.iinfo(torch.int64).min  # the label that torch may pass over: none has it
 
 
@@ -108,14 +108,14 @@ class Categorical(Likelihood):
 
     def mean_nll(self, outputs: Tensor, y: Tensor) -> Tensor:
         """-(1/n) sum_i log p(y_i | f_i); where a datum is one label, as torch's mean, with fewer nodes in the graph."""
-        own = type(self).log_prob is not Categorical.log_prob  # a subclass pays what it says
-        if own or outputs.ndim != 2 or y.dtype not in _INTEGERS:
+        overridden = type(self).log_prob is not Categorical.log_prob  # a subclass pays what it says
+        if overridden or outputs.ndim != 2 or y.dtype not in _INTEGERS:
             return super().mean_nll(outputs, y)
         if not outputs.is_cpu:  # another device would stop at a wrong label, and for good
             self._check(outputs, y)
         try:
             return functional.cross_entropy(self.logits(outputs), y.long(), ignore_index=_NONE)
-        except (IndexError, RuntimeError, ValueError):
+        except (IndexError, RuntimeError, ValueError):  # as torch says it of labels of a wrong shape or range
             self._check(outputs, y)
             raise
 

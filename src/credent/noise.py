@@ -18,25 +18,24 @@ import torch
 from torch import Tensor, nn
 
 from credent.errors import CheckpointError
-from credent.quick_normal import Stream, quick_normal_, suits
+from credent.quick_normal import Stream, Words, quick_normal_, suits
 
 _ENOUGH = 1 << 11  # numbers; of fewer torch's own are as quick
 
 
-Words = tuple[int, int, int]
-Position = tuple[Tensor, Words | None]
+_Position = tuple[Tensor, Words | None]
 """Of the generator, and of the stream of quick numbers that was begun."""
 
 
 class Noise(nn.Module):
-    """An own `torch.Generator` whose state is saved with the module that holds it."""
+    """An own `torch.Generator` and the stream of quick numbers that it began, saved with the module that holds them."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(fresh_seed() if seed is None else seed)
         self._stream: Stream | None = None
         self._first: Tensor | None = None
-        self._pair: Position | None = None  # before the pair that is half used
+        self._pair: _Position | None = None  # before the pair that is half used
 
     def seed(self, seed: int) -> None:
         """Start over from this seed."""
@@ -74,7 +73,7 @@ class Noise(nn.Module):
         if self._first is not None and (self._first.dtype, self._first.device) != (like.dtype, like.device):
             self._first = self._pair = None  # the network was converted or moved between the halves
         if self._pair is None:
-            self.generator(like.device)
+            self.generator(like.device)  # may move to that device, from where the pair begins
             self._pair = self._position()
             self._first = draw(self, like)
             return self._first, 1
@@ -104,21 +103,23 @@ class Noise(nn.Module):
         self._go_to(_loaded(state))
         self._first, self._pair = None, None if state["pair"] is None else _loaded(state["pair"])
 
-    def _position(self) -> Position:
+    def _position(self) -> _Position:
         return self._generator.get_state(), None if self._stream is None else self._stream.words
 
-    def _go_to(self, position: Position) -> None:
+    def _go_to(self, position: _Position) -> None:
         state, words = position
         self._generator.set_state(state)
         self._stream = None if words is None else Stream(words)
 
 
-def _saved(position: Position) -> dict[str, Any]:
-    return dict(zip(("state", "words"), position, strict=True))
+def _saved(position: _Position) -> dict[str, Any]:
+    state, words = position
+    return {"state": state, "words": words}
 
 
-def _loaded(saved: Mapping[str, Any]) -> Position:
-    return saved["state"].cpu(), None if saved["words"] is None else tuple(saved["words"])
+def _loaded(saved: Mapping[str, Any]) -> _Position:
+    words = saved["words"]
+    return saved["state"].cpu(), None if words is None else (words[0], words[1], words[2])  # JSON knows lists alone
 
 
 def fresh_seed() -> int:

@@ -24,13 +24,16 @@ from torch import Tensor
 
 from credent import native
 
-BLOCK = 1 << 14  # numbers of one stream of bits, as in native/normal.c
+BLOCK = 1 << 14  # numbers of one stream of bits at most: NORMALS of native/share.h
+
+
+Words = tuple[int, int, int]
 
 
 class Stream:
     """Three words of 64 bits, of which the second counts the calls."""
 
-    def __init__(self, words: tuple[int, int, int]) -> None:
+    def __init__(self, words: Words) -> None:
         self.words = words
 
     @classmethod

@@ -167,7 +167,7 @@ AGENTS = [
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: type(agent).__name__)
 def test_decisions_beside_others_are_those_made_alone(agent, monkeypatch):
     """The same chance for each seed gives the same decisions; without learning (lr tiny) they would be others."""
-    monkeypatch.setattr("credent.native.kernels", None)  # whose loops draw noise of their own
+    monkeypatch.setattr("credent.samplers.langevin.Step.compiles", lambda *_: False)  # where loops draw their noise
     environment = Linear(features=4, arms=3)
     together = play(environment, Dealt(agent), 160, SEEDS)
     each = torch.cat([play(environment, Dealt(agent), 160, (seed,)) for seed in SEEDS])

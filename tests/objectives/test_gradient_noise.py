@@ -95,7 +95,9 @@ def test_measuring_leaves_no_trace():
     assert all(torch.equal(v, after[k]) for k, v in before.items())
     assert all(torch.equal(g, p.grad) for g, p in zip(grads, bnn.parameters(), strict=True))
     assert torch.equal(here, torch.get_rng_state())
-    assert torch.equal(stream["state"], bnn.q.noise.get_extra_state()["state"])
+    now = bnn.q.noise.get_extra_state()
+    assert torch.equal(stream["state"], now["state"])
+    assert stream["words"] == now["words"]
     assert (bnn.get_extra_state()["batches"], bnn.last) == (seen, last)
     with pytest.raises(InputError, match="two draws"):
         gradient_noise(bnn, batch, draws=1)

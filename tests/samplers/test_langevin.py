@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import credent as cr
 from credent.errors import InputError, NonFiniteError
@@ -182,7 +183,7 @@ def test_hooks_are_called_around_a_step_and_the_profiler_is_told():
         hook.remove()
     step()
     assert len(called) == 2
-    hook = torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: called.append("any"))
+    hook = register_optimizer_step_post_hook(lambda *_: called.append("any"))
     step()
     hook.remove()
     assert called[2:] == ["any"]

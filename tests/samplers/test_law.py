@@ -88,22 +88,23 @@ def build(kind, net, setting, batch_size, **options):
     return cr.samplers.BNPSGLD(net, decay=0.0, burn_in=1, batch_size=batch_size, **common)
 
 
-def ratios(kind, batch_size, temperature=1.0, momentum=0.0, **options):
+def ratios(kind, batch_size, temperature=1.0, momentum=0.0, dtype=torch.float64, **options):
     """Variance of the chains over that of the law, along the law's axes; one number has error sqrt(2 / CHAINS)."""
     setting = Setting(kind, batch_size)
     covariance, steps = setting.law(temperature, momentum)
     assert steps < 400
-    net = layer(kind)
+    net = layer(kind).to(dtype)
     for p in net.parameters():
         nn.init.zeros_(p)
     loss = cr.MAP(net, cr.likelihoods.Gaussian(scale=NOISE), cr.priors.Gaussian(scale=PRIOR), num_data=ROWS)
     sampler = build(kind, net, setting, batch_size, temperature=temperature, momentum=momentum, **options)
-    x, y = torch.tensor(setting.x), torch.tensor(setting.y)[:, None].expand(-1, CHAINS)
+    x, y = torch.tensor(setting.x).to(dtype), torch.tensor(setting.y).to(dtype)[:, None].expand(-1, CHAINS)
     for _ in range(steps + 1):
         sampler.zero_grad()
         loss(x, y).backward()
         sampler.step()
-    *bias, weight = sorted((p.detach().reshape(CHAINS, -1).numpy() for p in net.parameters()), key=lambda p: p.shape[1])
+    parts = (p.detach().double().reshape(CHAINS, -1).numpy() for p in net.parameters())
+    *bias, weight = sorted(parts, key=lambda p: p.shape[1])
     variances, axes = np.linalg.eigh(covariance)
     along = (np.column_stack([*bias, weight]) - setting.mean) @ axes  # the mean is the posterior's own, at any step
     return (along**2).mean(0) / variances
@@ -122,6 +123,13 @@ def agrees(found):
 )
 def test_the_chain_has_the_law_of_its_equations(kind, batch_size, temperature, momentum):
     found = ratios(kind, batch_size, temperature, momentum)
+    assert agrees(found), found
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("kind", ["sgld", "psgld", "dense"])
+def test_so_has_the_chain_of_float32_whose_noise_compiled_loops_draw(kind, momentum):
+    found = ratios(kind, 40, momentum=momentum, dtype=torch.float32)
     assert agrees(found), found
 
 

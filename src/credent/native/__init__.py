@@ -97,12 +97,11 @@ def addresses(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def pass_along(
-    loop: Any, streams: Sequence[Sequence[Tensor]], *numbers: float, noise: tuple[int, ...] | None = None
+    loop: Any, streams: Sequence[Sequence[Tensor]], *numbers: float, noise: Sequence[tuple[int, ...]] = ()
 ) -> None:
     """Run a loop that knows nothing of priors along lists that are `alike`, and along noise that it draws."""
     sizes = [t.numel() for t in streams[0]]
-    given = *map(addresses, streams), *([] if noise is None else [noise])
-    loop(torch.get_num_threads(), sizes, [], [], given, numbers)
+    loop(torch.get_num_threads(), sizes, [], [], (*map(addresses, streams), *noise), numbers)
 
 
 def scalar(value: float) -> Tensor:

@@ -53,7 +53,7 @@ FUNCTION(draw_back);
 FUNCTION(expand);
 FUNCTION(shift);
 FUNCTION(expand_back);
-FUNCTION(rmsprop);
+FUNCTION(adapting_drift);
 FUNCTION(root);
 FUNCTION(drift);
 FUNCTION(rooted_drift);
@@ -66,7 +66,7 @@ FUNCTION(normalised_drift);
 static PyMethodDef methods[] = {
     LISTED(energy), LISTED(pull), LISTED(kl), LISTED(kl_back), LISTED(draw), LISTED(draw_back),
     LISTED(expand), LISTED(shift), LISTED(expand_back),
-    LISTED(drift), LISTED(rooted_drift), LISTED(rmsprop), LISTED(root),
+    LISTED(drift), LISTED(rooted_drift), LISTED(adapting_drift), LISTED(root),
     LISTED(normal), LISTED(moments), LISTED(input_map), LISTED(normalised_drift),
     {NULL, NULL, 0, NULL},
 };

@@ -132,6 +132,10 @@ static PyObject *run(PyObject *const *args, Py_ssize_t nargs, Loop loop, Py_ssiz
     for (Py_ssize_t s = 0; s < streams; s++) {
         PyObject *given = PyTuple_GetItem(args[4], s);
         if (PyTuple_Check(given)) {
+            if (pass.drawn >= 0) {
+                PyErr_SetString(PyExc_ValueError, "one stream of noise at most");
+                goto done;
+            }
             pass.drawn = (int)s;
             if (stream(given, &pass.normals)) goto done;
             continue;
@@ -350,19 +354,20 @@ LOOP(rooted_drift)
 }
 METHOD(rooted_drift, 4, ALONE)
 
-/* V = decay V + (1 - decay) g^2;  root = 1 / sqrt(damping + sqrt V) */
-LOOP(rmsprop)
+/* V = decay V + (1 - decay) g^2;  w = w + root (a root g + s xi),  root = 1 / sqrt(damping + sqrt V) */
+LOOP(adapting_drift)
 {
-    Given g = at[0];
-    Numbers square = at[1], root = at[2];
-    float decay = by[0], damping = by[1];
+    Given g = at[1], xi = at[3];
+    Numbers w = at[0], square = at[2];
+    float a = by[0], s = by[1], decay = by[2], left = 1 - decay, damping = by[3];
 #pragma omp simd
     for (Py_ssize_t i = 0; i < n; i++) {
-        square[i] = decay * square[i] + (1 - decay) * g[i] * g[i];
-        root[i] = 1 / sqrtf(damping + sqrtf(square[i]));
+        square[i] = decay * square[i] + left * g[i] * g[i];
+        float root = 1 / sqrtf(damping + sqrtf(square[i]));
+        w[i] += root * (a * root * g[i] + s * xi[i]);
     }
 }
-METHOD(rmsprop, 3, ALONE)
+METHOD(adapting_drift, 4, ALONE)
 
 /* out = 1 / sqrt(damping + sqrt V) */
 LOOP(root)

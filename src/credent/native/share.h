@@ -28,7 +28,8 @@ typedef const float *restrict Given;
 typedef void (*Part)(void *job, Py_ssize_t block);
 void share(Part part, void *job, Py_ssize_t blocks, Py_ssize_t alone, int threads);
 
-/* Standard normal numbers: n of them, at most NORMALS, from the stream of bits that begins with these words. */
+/* Standard normal numbers: n of them, at most NORMALS, from the stream of bits that begins with these words, to the
+   third of which the block is added (credent/quick_normal.py has BLOCK for NORMALS). */
 #define NORMALS 16384
 typedef struct {
     uint64_t words[3];

@@ -19,13 +19,14 @@ left out there and here, which for classes is a third moment of the score.]
 
 `exact` and `hessian` return C, whose gradient flows to everything but the scales, and diag F, of which `pull` makes a
 zero that has the gradient by the scales; `finite_difference` shares its passes over the weights with the KL, and
-returns both with all their gradients.
+attaches both with all their gradients.
 
 Shapes: sigma, rho and diag F are vectors (P,) of a layout; C is a scalar, nats per datum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -66,8 +67,11 @@ def exact(layout: Layout, sigma: Tensor, outputs: Tensor, score: Score) -> tuple
 
 def finite_difference(
     network: Network, prior: LaidGaussian, rho: Tensor, likelihood: Likelihood, x: Any, score: Score
-) -> tuple[Tensor, Tensor]:
-    """C for the rows `x` and KL(q || p), with the gradients of both attached, by the scales too."""
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """What attaches C for the rows `x` and KL(q || p) to a graph, with the gradients of both, by the scales too.
+
+    All passes are over then, and what they took is free again. Whatever is attached last has its gradients first.
+    """
     names, means = prior.layout.names, list(prior.layout.params().values())
     random = {id(p) for p in means}
     rest = [p for p in network.trained() if id(p) not in random]
@@ -90,8 +94,7 @@ def finite_difference(
         after = gradients(moved, [*shifted, *rest], drawn.detach().add(back, alpha=step))
     values = found.rise * (rows / 2), found.kl
     slopes = before, after, by_noise
-    both: tuple[Tensor, Tensor] = _Given.apply(prior, step, rows, values, slopes, rho, *means, *rest, *noise)  # type: ignore[no-untyped-call]
-    return both
+    return partial(_Given.apply, prior, step, rows, values, slopes, rho, *means, *rest, *noise)
 
 
 def hessian(layout: Layout, sigma: Tensor, nll: Tensor) -> tuple[Tensor, Tensor]:

@@ -58,7 +58,7 @@ class Terms:
 
 @dataclass
 class Seen:
-    """What training batches leave behind; apart from the module, whose own attributes take long to set."""
+    """What batches leave behind; apart from the module, whose own attributes take long to set."""
 
     batches: int = 0
     last: Terms | None = None

@@ -16,7 +16,7 @@ tensor([[0.0498]])
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -143,13 +143,14 @@ class VL(Objective):
 
     def _with_finite_difference(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         counts = self._counts()
+        with _in_full(y):  # and first, so that no activations wait meanwhile
+            attach = self._by_finite_difference(x, y, self._rows(y)) if counts else None
         outputs = self.network.mean(x)
         nll = self.likelihood.mean_nll(outputs, y)
-        with _in_full(y):  # and last, so that its gradients come first, and others are added to them
-            if counts:
-                rise, kl = self._by_finite_difference(x, y, self._rows(y))
-            penalty = kl if counts and self._gaussian is not None else self.penalty(self.q)
-        return torch.add(nll, rise, alpha=counts) if counts else self._flat(nll), penalty, outputs
+        with _in_full(y):  # last, so that these gradients come first, and the network's are added to them in place
+            rise, kl = (None, None) if attach is None else attach()
+            penalty = self.penalty(self.q) if kl is None or self._gaussian is None else kl
+        return self._flat(nll) if rise is None else torch.add(nll, rise, alpha=counts), penalty, outputs
 
     def _with_derivatives(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         counts = self._counts()
@@ -207,7 +208,7 @@ class VL(Objective):
             self.network.mean(x)
         refuse(watch, "curvature_error compares with the exact way, and that", "VL(credent.smooth(net), ...)")
         found = []
-        for way in (self._by_finite_difference, self._by_double_backward):
+        for way in (lambda *given: self._by_finite_difference(*given)(), self._by_double_backward):
             self.noise.set_extra_state(state)
             found.append(torch.cat([g.flatten() for g in gradients(way(x, y, slice(None))[0], means)]))
         self.noise.set_extra_state(state)
@@ -222,7 +223,7 @@ class VL(Objective):
             self._warned = warn_of_wrong_curvature(self.layout.unflatten(diagonal), spread, over)
         return rise, diagonal
 
-    def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+    def _by_finite_difference(self, x: Any, y: Tensor, rows: Tensor | slice) -> Callable[[], tuple[Tensor, Tensor]]:
         laid = (self._gaussian or self._standard).on(self.layout)
         with self.network.frozen_statistics():
             return curvatures.finite_difference(

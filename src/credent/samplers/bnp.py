@@ -118,7 +118,24 @@ class InputNormalising(Preconditioner):
     noise: Literal["exact", "printed"]
     fallback: Preconditioner
 
-    def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
+    def drift(self, state: State, step: Step) -> None:
+        """P u, layer by layer; noise is made as hot as it should be."""
+        if step.adapting:
+            self._average(state)
+        layers, others = self._split(state, step.params)
+        if step.adapting and not layers:
+            raise InputError(
+                "BNPSGLD has seen no training pass through its network's layers before step(): build it on the very"
+                " network that is trained, not on a copy, call net.train(), and run it with gradients."
+            )
+        mine = step.of([p for layer in layers for p in layer.params]) if others else step
+        given = {p: Moved(*each) for p, *each in zip(mine.params, mine.moved, mine.grads, mine.normal(), strict=True)}
+        for layer in layers:
+            self._drift(self._map(state, layer), layer, [given[p] for p in layer.params], step.rate, step.spread)
+        if others:
+            self.fallback.drift(state, step.of(others))
+
+    def _average(self, state: State) -> None:
         """Running averages of what the layers have just seen, beginning at mean 0 and variance 1."""
         known = [(state[self.layers[module].weight], seen) for module, seen in joined(self.inputs.take()).items()]
         for place, seen in known:
@@ -127,25 +144,6 @@ class InputNormalising(Preconditioner):
             averages = [place[what] for what in ("mean", "variance") for place, _ in known]
             news = [seen.mean for _, seen in known] + [seen.variance for _, seen in known]
             torch._foreach_lerp_(averages, news, 1 - self.decay)
-        layers, others = self._split(state, params)
-        if not layers:
-            raise InputError(
-                "BNPSGLD has seen no training pass through its network's layers before step(): build it on the very"
-                " network that is trained, not on a copy, call net.train(), and run it with gradients."
-            )
-        if others:
-            given = dict(zip(params, grads, strict=True))
-            self.fallback.adapt(state, others, [given[p] for p in others])
-
-    def drift(self, state: State, step: Step) -> None:
-        """P u, layer by layer; noise is made as hot as it should be."""
-        layers, others = self._split(state, step.params)
-        mine = step.of([p for layer in layers for p in layer.params]) if others else step
-        given = {p: Moved(*each) for p, *each in zip(mine.params, mine.moved, mine.grads, mine.normal(), strict=True)}
-        for layer in layers:
-            self._drift(self._map(state, layer), layer, [given[p] for p in layer.params], step.rate, step.spread)
-        if others:
-            self.fallback.drift(state, step.of(others))
 
     def _drift(self, p: Map, layer: Layer, given: list[Moved], rate: float, spread: float) -> None:
         """Of the weight and of the bias."""

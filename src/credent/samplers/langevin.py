@@ -21,9 +21,8 @@ import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, SupportsIndex, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -43,9 +42,8 @@ State = dict[Tensor, Any]
 """An optimiser's memory, a dict for each parameter; what has a name with _ in front is made of the rest, not saved."""
 
 
-@dataclass
-class Step:
-    """What a step is made of: lists of one tensor for each parameter."""
+class Step(NamedTuple):
+    """What a step is made of: lists of one tensor for each parameter, and where its noise comes from."""
 
     params: list[Tensor]
     grads: list[Tensor]
@@ -57,25 +55,28 @@ class Step:
     """sqrt(eps (1 - m) T), of the noise."""
     noise: Noise
     memory: "Memory"
+    """Where noise is drawn that no loop draws."""
+    adapting: bool
+    """Whether it belongs to the burn-in, and is to be learnt from."""
 
     def of(self, params: list[Tensor]) -> "Step":
         """The part of it for these parameters."""
         place = {p: i for i, p in enumerate(self.params)}
         at = [place[p] for p in params]
-        return replace(self, params=params, grads=[self.grads[i] for i in at], moved=[self.moved[i] for i in at])
+        return self._replace(params=params, grads=[self.grads[i] for i in at], moved=[self.moved[i] for i in at])
 
     def normal(self) -> list[Tensor]:
-        """Standard normal numbers for the parameters, others at every call; zeros without a spread."""
+        """Standard normal numbers, others at every call, zeros without a spread; they may be written over."""
         return self.memory.normal(self.params, self.noise) if self.spread else list(map(torch.zeros_like, self.params))
 
-    def runs(self, loop: str, *more: list[Tensor]) -> bool:
-        """Run a compiled loop along what is moved, gradients, more and noise of its own; False where it cannot."""
-        streams = self.moved, self.grads, *more
-        if not (self.spread and native.alike(*streams)):
-            return False
-        noise = self.noise.stream().call()
-        native.pass_along(getattr(native.kernels, loop), streams, self.rate, self.spread, noise=noise)
-        return True
+    def compiles(self, *more: list[Tensor]) -> bool:
+        """Whether compiled loops, which draw noise, can run along what is moved, the gradients, and more."""
+        return bool(self.spread) and native.alike(self.moved, self.grads, *more)
+
+    def along(self, loop: Any, *more: list[Tensor], by: tuple[float, ...] = ()) -> None:
+        """Run such a loop, with noise of its own, and numbers beside rate and spread."""
+        streams, noise = (self.moved, self.grads, *more), self.noise.stream().call()
+        native.pass_along(loop, streams, self.rate, self.spread, *by, noise=[noise])
 
 
 class Memory:
@@ -99,12 +100,8 @@ class Preconditioner(ABC):
     """G = P P' over some parameters; what it has learnt lies in the sampler's state."""
 
     @abstractmethod
-    def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
-        """Learn from this step; not called once frozen."""
-
-    @abstractmethod
     def drift(self, state: State, step: Step) -> None:
-        """Add P u, u = spread x noise + rate x P' g, to what is moved."""
+        """Learn from the step if it is adapting; add P u, u = spread x noise + rate x P' g, to what is moved."""
 
     @abstractmethod
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
@@ -118,13 +115,13 @@ class Preconditioner(ABC):
 class Identity(Preconditioner):
     """G = 1."""
 
-    def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
-        """Nothing to learn."""
-
     def drift(self, state: State, step: Step) -> None:
-        """The gradient and the noise themselves."""
-        if not step.runs("drift"):
-            torch._foreach_add_(step.moved, step.grads, alpha=step.rate)
+        """The gradient and the noise themselves; there is nothing to learn."""
+        if step.compiles():
+            step.along(native.kernels.drift)
+            return
+        torch._foreach_add_(step.moved, step.grads, alpha=step.rate)
+        if step.spread:
             torch._foreach_add_(step.moved, step.normal(), alpha=step.spread)
 
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
@@ -214,14 +211,12 @@ class Langevin(Optimizer, ABC):
 
     def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], adapting: bool) -> None:
         state, momentum, eps = self.state, group["momentum"], float(group["lr"])
-        if adapting:
-            self.preconditioner.adapt(state, params, grads)
         moved = params
         if momentum:
             moved = [state[p].setdefault("velocity", torch.zeros_like(p)) for p in params]
             torch._foreach_mul_(moved, momentum)
         spread = math.sqrt(eps * (1 - momentum) * group["temperature"])
-        step = Step(params, grads, moved, -eps / 2 * self.num_data, spread, self.noise, self._memory)
+        step = Step(params, grads, moved, -eps / 2 * self.num_data, spread, self.noise, self._memory, adapting)
         self.preconditioner.drift(state, step)
         torch.autograd.graph.increment_version(moved)  # which compiled loops do not do
         if momentum:

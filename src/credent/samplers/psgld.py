@@ -15,6 +15,7 @@ True
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,23 +36,23 @@ class RMSprop(Preconditioner):
         if not (0 <= self.decay < 1 and self.damping >= 0):
             raise InputError(f"{self!r}: decay is a share in [0, 1), and damping is not negative.")
 
-    def adapt(self, state: State, params: list[Tensor], grads: list[Tensor]) -> None:
-        """V <- decay V + (1 - decay) g^2; the first g^2 is V itself."""
-        for p, g in zip(params, grads, strict=True):
-            if "square" not in state[p]:
-                state[p]["square"] = torch.square(g, out=torch.empty_like(p))  # its average with itself is itself
-            if "_root" not in state[p]:
-                state[p]["_root"] = torch.empty_like(state[p]["square"])
-        self._average(grads, [state[p]["square"] for p in params], [state[p]["_root"] for p in params])
-
     def drift(self, state: State, step: Step) -> None:
-        """Gradient and noise, each by its root."""
+        """Gradient and noise, each by its root, of V with this gradient in it."""
+        if step.adapting:
+            squares = [self._square(state[p], p, g) for p, g in zip(step.params, step.grads, strict=True)]
+            if step.compiles(squares):
+                step.along(native.kernels.adapting_drift, squares, by=(self.decay, self.damping))
+                return
+            torch._foreach_mul_(squares, self.decay)
+            torch._foreach_addcmul_(squares, step.grads, step.grads, value=1 - self.decay)
         roots = self._roots(state, step.params)
-        if not step.runs("rooted_drift", roots):
-            u = step.normal()
-            torch._foreach_mul_(u, step.spread)
-            torch._foreach_addcmul_(u, step.grads, roots, value=step.rate)
-            torch._foreach_addcmul_(step.moved, u, roots)
+        if step.compiles(roots):
+            step.along(native.kernels.rooted_drift, roots)
+            return
+        u = step.normal()
+        torch._foreach_mul_(u, step.spread)
+        torch._foreach_addcmul_(u, step.grads, roots, value=step.rate)
+        torch._foreach_addcmul_(step.moved, u, roots)
 
     def move(self, state: State, params: list[Tensor], u: list[Tensor], moved: list[Tensor], scale: float) -> None:
         """u / sqrt(damping + sqrt V)."""
@@ -60,40 +61,37 @@ class RMSprop(Preconditioner):
     def freeze(self) -> None:
         """V stays as it is."""
 
+    def _square(self, known: dict[str, Any], p: Tensor, g: Tensor) -> Tensor:
+        """V before this gradient, whose root is no longer known; the first g^2 is V itself, its average with itself."""
+        known.pop("_root", None)
+        if "square" not in known:
+            known["square"] = torch.square(g, out=torch.empty_like(p))
+        square: Tensor = known["square"]
+        return square
+
     def _roots(self, state: State, params: list[Tensor]) -> list[Tensor]:
-        """P, also of a V that was loaded."""
-        loaded = [p for p in params if "_root" not in state[p]]
-        if any("square" not in state[p] for p in loaded):
+        """P = (damping + sqrt V)^(-1/2), made once for all the steps with this V."""
+        unknown = [p for p in params if "_root" not in state[p]]
+        if any("square" not in state[p] for p in unknown):
             raise InputError(
                 "a parameter had its first gradient after the burn-in, so that RMSprop knows nothing of its scale:"
                 " write a longer burn_in=, one that ends after all parameters have been trained on, or sample it"
                 " with SGLD."
             )
-        if loaded:
-            squares = [state[p]["square"] for p in loaded]
-            roots = [torch.empty_like(square) for square in squares]
-            self._root(squares, roots)
-            for p, root in zip(loaded, roots, strict=True):
+        if unknown:
+            squares = [state[p]["square"] for p in unknown]
+            for p, root in zip(unknown, self._rooted(squares), strict=True):
                 state[p]["_root"] = root
         return [state[p]["_root"] for p in params]
 
-    def _average(self, grads: list[Tensor], squares: list[Tensor], roots: list[Tensor]) -> None:
-        """V <- decay V + (1 - decay) g^2 and P, in the memory that they have."""
-        streams = grads, squares, roots
-        if native.alike(*streams):
-            native.pass_along(native.kernels.rmsprop, streams, self.decay, self.damping)
-            return
-        torch._foreach_mul_(squares, self.decay)
-        torch._foreach_addcmul_(squares, grads, grads, value=1 - self.decay)
-        self._root(squares, roots)
-
-    def _root(self, squares: list[Tensor], roots: list[Tensor]) -> None:
-        """P = (damping + sqrt V)^(-1/2): the same numbers for a V that was loaded as for one that was averaged."""
+    def _rooted(self, squares: list[Tensor]) -> list[Tensor]:
+        roots = [torch.empty_like(square) for square in squares]
         if native.alike(squares, roots):
             native.pass_along(native.kernels.root, (squares, roots), self.damping)
-            return
-        for square, root in zip(squares, roots, strict=True):
-            torch.sqrt(square, out=root).add_(self.damping).rsqrt_()
+        else:
+            for square, root in zip(squares, roots, strict=True):
+                torch.sqrt(square, out=root).add_(self.damping).rsqrt_()
+        return roots
 
 
 class PSGLD(Langevin):
