@@ -39,6 +39,6 @@ class Setting:
 NETWORKS = {
     "mlp": Setting(lambda: cr.models.MLP(784, 10), (128, 1, 28, 28), 1000, 32),
     "lenet5": Setting(cr.models.LeNet5, (128, 1, 28, 28), 1000, 32),
-    "resnet20": Setting(cr.models.ResNet20, (128, 3, 32, 32), 250, 32),
+    "resnet20": Setting(cr.models.ResNet20, (128, 3, 32, 32), 250, 8),
     "preact_resnet18": Setting(lambda: cr.models.PreActResNet18(activation=nn.Softplus), (32, 3, 32, 32), 125, 4),
 }
