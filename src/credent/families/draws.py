@@ -114,7 +114,7 @@ class DrawFiles(Sequence[Params]):
         self, directory: str | os.PathLike[str], count: int | None = None, device: str | torch.device = "cpu"
     ) -> None:
         self.directory = Path(directory)
-        self._count, self._device = count, str(device)
+        self._count, self._device = count, torch.device(device)
         self._seen: list[Path] | None = None
         self._form: _Form | None = None
         self._maps: dict[Path, tuple[tuple[int, ...], Params]] = {}
@@ -145,7 +145,7 @@ class DrawFiles(Sequence[Params]):
                 params = self._map(path)
                 if path in self._maps or len(self._maps) < min(_KEPT_MAPS, _KEPT_BYTES // max(1, found.st_size)):
                     self._maps[path] = (version, params)
-            return {k: w.to(self._device) for k, w in params.items()}
+            return dict(params) if self._device.type == "cpu" else {k: w.to(self._device) for k, w in params.items()}
         except Exception as error:
             raise CheckpointError(
                 f"{path} is not a whole draw ({error}); delete it to go on with the others."
