@@ -277,6 +277,15 @@ def test_the_penaltys_gradient_comes_first_and_the_datas_is_added_to_it_in_place
     assert [p.grad.data_ptr() for p in net.parameters()] == made
 
 
+def test_a_penalty_beyond_float32_is_infinite_and_no_error():
+    """A chain that diverges is to be told so by its loss; the sum itself is a double."""
+    net = nn.Linear(1000, 1)
+    nn.init.constant_(net.weight, 1e17)
+    bnn = cr.MAP(net, cr.likelihoods.Gaussian(scale=1.0), num_data=10)
+    bnn(torch.zeros(4, 1000), torch.zeros(4, 1))
+    assert bnn.last.penalty.item() == math.inf
+
+
 def test_two_streams_of_noise_are_refused():
     w = [torch.zeros(3)]
     with pytest.raises(ValueError, match="one stream"):

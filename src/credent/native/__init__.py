@@ -106,4 +106,4 @@ def pass_along(
 
 def scalar(value: float) -> Tensor:
     """What a loop found, as torch's own calls would have returned it."""
-    return torch.scalar_tensor(value, dtype=torch.float32, device=_CPU)
+    return torch.tensor(value, dtype=torch.float32, device=_CPU)  # infinite where float32 has no such number
